@@ -1,0 +1,64 @@
+"""The sections of a recipe that are ours: one frozen dataclass each, whose fields are the keys a recipe may hold.
+
+The other top-level keys of a recipe are verl's own. `reward` is shared: its keys named here are ours (see `RewardConfig`), all others are verl's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryConfig:
+    """Where banks lie and how they are searched (NapMem section 3)."""
+
+    encoder: str = "minilm"  # none | hashing | minilm | path of an embedding model, e.g. Qwen3-Embedding-0.6B
+    top_k: int = 5  # results of one search
+    rrf_k: int = 60  # constant of reciprocal rank fusion
+    banks: str | None = None  # directory holding one folder per bank id; <data.dir>/banks unless set
+    writer: str = "rules"  # which writer builds records, tracks and profiles out of messages
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentConfig:
+    """The limits of one episode and the format of its tool calls (NapMem section 4, Table 6)."""
+
+    tool_format: str = "hermes"  # hermes | qwen3_coder
+    max_tool_steps: int = 4  # assistant turns that may call tools
+    max_calls_per_turn: int = 3
+    max_turn_tokens: int = 512  # sampled tokens of one turn
+    max_context_tokens: int = 8192  # of the whole episode, prompt included
+    max_result_tokens: int = 512  # of one tool result
+    max_episode_tool_tokens: int = 4096  # of all tool results of an episode
+    system_prompt: bool = True  # False where the policy was trained without one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardConfig:
+    """Our reward workers. `num_workers` also stands for verl's `reward.num_workers`, whose own reward loop does not run here."""
+
+    num_workers: int = 1  # Ray actors that score trajectories
+    max_concurrency: int = 64  # trajectories one worker scores at a time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgeConfig:
+    """Who decides whether an answer is correct."""
+
+    kind: str = "lexical"  # lexical | openai (any OpenAI-compatible endpoint)
+    base_url: str | None = None  # of the endpoint; None is the client's default
+    model: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"  # NAME of the environment variable that holds the key
+    timeout_s: float = 60.0  # of one request
+    max_retries: int = 4
+    cache_dir: str | None = None  # verdicts are cached here; None caches nothing
+    temperature: float = 0.0
+    max_concurrency: int = 16  # requests in flight per worker
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportConfig:
+    """What a run writes for people to read."""
+
+    trajectories: bool = True  # JSONL of every trajectory
+    dir: str | None = None  # <run directory>/report unless set
