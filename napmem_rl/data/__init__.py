@@ -1,0 +1,1 @@
+"""Data sets: rows on disk, splits, and one module per source."""
