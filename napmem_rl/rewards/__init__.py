@@ -1,0 +1,1 @@
+"""Rewards: text matching, judges and the reward rubric."""

@@ -1,0 +1,1 @@
+"""One folder per system; systems do not import each other."""
