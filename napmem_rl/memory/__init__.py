@@ -1,0 +1,1 @@
+"""The memory bank of one user: the pyramid, its files and how it is built."""

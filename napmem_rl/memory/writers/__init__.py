@@ -1,0 +1,1 @@
+"""Writers that turn messages into records, tracks and a profile."""
