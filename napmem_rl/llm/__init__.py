@@ -1,0 +1,1 @@
+"""Language models: chat clients, and the one token list of an episode."""
