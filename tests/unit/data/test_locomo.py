@@ -20,7 +20,7 @@ CONVERSATION = {
         "speaker_b": "Tomas",
         "session_2_date_time": "12:05 am on 1 March, 2024",
         "session_2": [
-            {"speaker": "Ines", "dia_id": "D2:1", "text": "My kiln broke.", "blip_caption": "a cracked kiln", "query": "kiln bought in Lisbon", "img_url": ["u"]},
+            {"speaker": "Ines", "dia_id": "D2:1", "text": "My kiln broke.", "blip_caption": "a cracked kiln", "query": "kiln from Lisbon", "img_url": []},
             {"speaker": "Tomas", "dia_id": "D2:2", "text": "Oh no."},
         ],
         "session_1_date_time": "9:30 pm on 28 February, 2024",
