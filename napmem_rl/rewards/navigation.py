@@ -34,13 +34,12 @@ def is_well_formed(trajectory: Trajectory) -> bool:
     return trajectory.status is Status.COMPLETED
 
 
-def is_appropriate_use(trajectory: Trajectory, *, max_tool_steps: int) -> bool:
+def is_appropriate_use(trajectory: Trajectory) -> bool:
     """U: memory was used as the question asks for.
 
-    On a question that needs memory: at least one successful call and no more than `max_tool_steps` tool steps (asking for more is U=0 as well). On one that
-    does not: no call at all, successful or not.
+    On a question that needs memory: at least one successful call, within the budget (asking for more tool steps than allowed is U=0). On one that does not:
+    no call at all, successful or not.
     """
     if not trajectory.task.needs_memory:
         return not trajectory.tool_results
-    is_within_budget = trajectory.status is not Status.OVER_BUDGET and trajectory.num_tool_steps <= max_tool_steps
-    return is_within_budget and any(result.is_success for result in trajectory.tool_results)
+    return trajectory.status is not Status.OVER_BUDGET and any(result.is_success for result in trajectory.tool_results)

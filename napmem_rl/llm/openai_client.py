@@ -1,0 +1,205 @@
+"""A client of OpenAI-compatible chat endpoints, and a policy on top of one.
+
+Retries with backoff (429, 5xx, timeouts, lost connections; `Retry-After` is honoured) are the openai package's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from napmem_rl.errors import ConfigError, LLMError
+from napmem_rl.llm.base import AssistantTurn, ChatClient, ChatReply, RawToolCall, Usage
+from napmem_rl.llm.disk_cache import DiskCache
+from napmem_rl.tools.parse import parse_turn
+from napmem_rl.tools.spec import ToolSpec
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+_NO_KEY = "none"  # sent to servers that take no key; the package refuses an empty one
+
+
+class OpenAIChat:
+    """One model behind one endpoint (a `ChatClient`). Belongs to the event loop that first uses it.
+
+    Args:
+        model: name of the model as the endpoint knows it.
+        base_url: e.g. "http://localhost:8000/v1"; None is the openai package's default.
+        api_key_env: NAME of the environment variable that holds the key; "" for a server without keys.
+        timeout_s: of one try.
+        max_retries: further tries after the first.
+        max_concurrency: requests in flight.
+        temperature: None leaves it to the endpoint, as `top_p` does.
+        max_tokens: default limit of a reply; None leaves it to the endpoint.
+        cache_dir: replies are kept there; only for temperature 0, since sampled replies must differ.
+
+    Raises:
+        ConfigError: no model, no key, or a cache for a sampled model.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str | None,
+        base_url: str | None = None,
+        api_key_env: str = "OPENAI_API_KEY",
+        timeout_s: float = 60.0,
+        max_retries: int = 4,
+        max_concurrency: int = 16,
+        temperature: float | None = 0.0,
+        top_p: float | None = None,
+        max_tokens: int | None = None,
+        cache_dir: str | None = None,
+    ) -> None:
+        if not model:
+            raise ConfigError.of("chat endpoint", "no model is named", fix="Set the key `model` beside `base_url`.")
+        if cache_dir is not None and temperature != 0:
+            raise ConfigError.of("chat endpoint, cache_dir", "would give sampled replies again and again", got=temperature, expected="temperature 0")
+        self.name = model
+        self.usage = Usage()
+        self._endpoint = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+        self._client = _build_client(self._endpoint, api_key_env, timeout_s, max_retries)
+        self._defaults = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
+        self._slots = asyncio.Semaphore(max_concurrency)
+        self._cache = DiskCache(cache_dir) if cache_dir is not None else None
+
+    async def chat(self, messages: Sequence[Mapping[str, Any]], *, schema: Mapping[str, Any] | None = None, max_tokens: int | None = None) -> str:
+        """The text of one completion. Raises LLMError after all retries."""
+        return (await self.complete(messages, schema=schema, max_tokens=max_tokens)).text
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        schema: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
+    ) -> ChatReply:
+        """One completion. Raises LLMError after all retries, or where the reply is not a chat completion."""
+        request = self._build_request(messages, tools, schema, max_tokens)
+        key = {"endpoint": self._endpoint, **request}
+        stored = await asyncio.to_thread(self._cache.get, key) if self._cache is not None else None
+        if stored is not None:
+            self.usage.num_cached += 1
+            return ChatReply(**{**stored, "tool_calls": tuple(RawToolCall(**call) for call in stored["tool_calls"])})
+        reply = await self._send(request)
+        if self._cache is not None:
+            await asyncio.to_thread(self._cache.put, key, _as_stored(reply))
+        return reply
+
+    async def check_endpoint(self) -> None:
+        """Ask for one short reply, past the cache. Raises ConfigError that says what is wrong with the endpoint, the key or the model."""
+        request = self._build_request([{"role": "user", "content": "Reply with the word ready."}], (), None, None)
+        try:
+            await self._send(request)
+        except LLMError as error:
+            raise ConfigError.of(f"model {self.name} at {self._endpoint}", "preflight failed", got=error.message, fix=_advise(error.__cause__)) from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    def _build_request(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None, max_tokens: int | None
+    ) -> dict[str, Any]:
+        request: dict[str, Any] = {"model": self.name, "messages": [dict(message) for message in messages]}
+        request |= {name: value for name, value in self._defaults.items() if value is not None}
+        if max_tokens is not None:
+            request["max_tokens"] = max_tokens
+        if tools:
+            request["tools"] = [tool.as_openai() for tool in tools]
+        if schema is not None:
+            request["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": dict(schema), "strict": True}}
+        return request
+
+    async def _send(self, request: Mapping[str, Any]) -> ChatReply:
+        from openai import OpenAIError
+        from openai.types.chat import ChatCompletion
+
+        async with self._slots:
+            self.usage.num_requests += 1
+            try:
+                completion = await self._client.chat.completions.create(**request)
+            except (OpenAIError, json.JSONDecodeError) as error:
+                raise LLMError.of(f"model {self.name} at {self._endpoint}", f"request failed ({type(error).__name__})", got=str(error)) from error
+        if not isinstance(completion, ChatCompletion) or not completion.choices:
+            raise LLMError.of(f"model {self.name} at {self._endpoint}", "the reply is not a chat completion", got=str(completion))
+        if completion.usage is not None:
+            self.usage.prompt_tokens += completion.usage.prompt_tokens or 0
+            self.usage.completion_tokens += completion.usage.completion_tokens or 0
+        return _read_choice(completion.choices[0])
+
+
+class ChatGenerate:
+    """A policy (`Generate`) behind a chat endpoint with native tool calls.
+
+    A native call is written in Hermes form behind the turn's text and the whole is read by the one strict parser, so that malformed JSON, unknown tools and
+    ill-typed arguments end as `parsed.error`, as they do in training. Where the server returns calls as text, `tool_format` says how to read them.
+    """
+
+    def __init__(self, client: ChatClient, *, tool_format: str = "hermes", max_turn_tokens: int | None = None) -> None:
+        self._client, self._tool_format, self._max_turn_tokens = client, tool_format, max_turn_tokens
+
+    async def __call__(self, messages: list[dict[str, Any]], tools: Sequence[ToolSpec]) -> AssistantTurn:
+        reply = await self._client.complete(messages, tools=tools, max_tokens=self._max_turn_tokens)
+        if not reply.tool_calls:
+            return AssistantTurn(text=reply.text, parsed=parse_turn(reply.text, tool_format=self._tool_format, tools=tools), is_truncated=reply.is_truncated)
+        text = "\n".join([reply.text, *map(_as_hermes, reply.tool_calls)]).strip()
+        parsed = parse_turn(text, tool_format="hermes", tools=tools)
+        call_ids = tuple(call.call_id for call in reply.tool_calls)
+        if parsed.error is None and len(parsed.calls) != len(call_ids):
+            parsed = replace(parsed, calls=(), error="native tool calls are mixed with calls written in the text")
+        return AssistantTurn(text=text, parsed=parsed, is_truncated=reply.is_truncated, message=_as_message(reply), tool_call_ids=call_ids)
+
+
+def _build_client(base_url: str, api_key_env: str, timeout_s: float, max_retries: int) -> AsyncOpenAI:
+    from openai import AsyncOpenAI
+
+    key = os.environ.get(api_key_env, "") if api_key_env else _NO_KEY
+    if not key:
+        raise ConfigError.of(
+            f"chat endpoint {base_url}",
+            f"the environment variable {api_key_env} is not set",
+            fix=f'export {api_key_env}=<key>, or set `api_key_env: ""` for a server without keys.',
+        )
+    return AsyncOpenAI(api_key=key, base_url=base_url, timeout=timeout_s, max_retries=max_retries)
+
+
+def _read_choice(choice: Any) -> ChatReply:
+    message = choice.message
+    calls = tuple(
+        RawToolCall(call_id=call.id, name=call.function.name, arguments=call.function.arguments) for call in message.tool_calls or () if call.type == "function"
+    )
+    return ChatReply(text=message.content or message.refusal or "", tool_calls=calls, is_truncated=choice.finish_reason == "length")
+
+
+def _as_stored(reply: ChatReply) -> dict[str, Any]:
+    calls = [{"call_id": call.call_id, "name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
+    return {"text": reply.text, "tool_calls": calls, "is_truncated": reply.is_truncated}
+
+
+def _as_hermes(call: RawToolCall) -> str:
+    return f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n</tool_call>'
+
+
+def _as_message(reply: ChatReply) -> dict[str, Any]:
+    calls = [{"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in reply.tool_calls]
+    return {"role": "assistant", "content": reply.text, "tool_calls": calls}
+
+
+def _advise(cause: BaseException | None) -> str:
+    """What the user can do about a failed request."""
+    from openai import APIConnectionError, AuthenticationError, BadRequestError, NotFoundError, PermissionDeniedError
+
+    advice: list[tuple[tuple[type[BaseException], ...], str]] = [
+        ((APIConnectionError,), "Nothing answers there: check `base_url` and that the server runs."),
+        ((AuthenticationError, PermissionDeniedError), "The key was refused: check the variable named by `api_key_env`."),
+        ((NotFoundError,), "Check `model`, and that `base_url` ends where the API starts (often /v1)."),
+        ((BadRequestError,), "The endpoint refuses the request: check `model` and `temperature`."),
+    ]
+    return next((words for kinds, words in advice if isinstance(cause, kinds)), "Try the endpoint by hand.")
