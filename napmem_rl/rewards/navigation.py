@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from napmem_rl.schema import Status, Trajectory
 
+FORMAT, CORRECT, APPROPRIATE_USE = "format", "correct", "appropriate_use"  # names of the terms F, C, U in `ScoredTrajectory.terms`
+
 
 def compute_reward(is_well_formed: bool, is_correct: bool, is_use_appropriate: bool) -> float:
     """The terminal reward r(tau) of section 3.4.

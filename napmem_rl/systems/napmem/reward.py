@@ -5,10 +5,8 @@ from __future__ import annotations
 from napmem_rl.config.sections import AgentConfig
 from napmem_rl.errors import DataError, JudgeError
 from napmem_rl.rewards.judge import Judge
-from napmem_rl.rewards.navigation import compute_reward, is_appropriate_use, is_well_formed
+from napmem_rl.rewards.navigation import APPROPRIATE_USE, CORRECT, FORMAT, compute_reward, is_appropriate_use, is_well_formed
 from napmem_rl.schema import AnswerKey, ScoredTrajectory, Trajectory
-
-FORMAT, CORRECT, APPROPRIATE_USE = "format", "correct", "appropriate_use"  # the terms F, C, U
 
 
 async def score_trajectory(trajectory: Trajectory, key: AnswerKey, judge: Judge, config: AgentConfig) -> ScoredTrajectory:
