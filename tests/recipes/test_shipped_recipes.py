@@ -1,0 +1,73 @@
+"""Every recipe that ships loads, and says what it claims to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from napmem_rl.config.recipe import Recipe, load_recipe
+from napmem_rl.errors import ConfigError
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+OPEN = {
+    "quickstart.yaml": ("data.dir=/d",),
+    "napmem/smoke_locomo.yaml": ("data.dir=/d",),
+    "napmem/grpo.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
+    "napmem/grpo_lora.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
+}
+
+
+def load(name: str) -> Recipe:
+    return load_recipe(RECIPES / name, OPEN[name])
+
+
+def test_the_list_of_recipes_is_complete() -> None:
+    assert {str(path.relative_to(RECIPES)) for path in RECIPES.rglob("*.yaml")} == set(OPEN)
+
+
+@pytest.mark.parametrize("name", sorted(OPEN))
+def test_a_shipped_recipe_loads_once_what_it_leaves_open_is_given(name: str) -> None:
+    assert load(name).system == "napmem"
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(RECIPES / name)
+    assert all(given.split("=")[0] in str(caught.value) for given in OPEN[name])
+
+
+@pytest.mark.parametrize("name", sorted(OPEN))
+def test_a_shipped_recipe_keeps_advantage_and_sampling_of_the_paper(name: str) -> None:
+    verl = load(name).verl
+    assert verl.algorithm.adv_estimator == "grpo" and verl.algorithm.norm_adv_by_std_in_grpo is False
+    assert (verl.actor_rollout_ref.rollout.temperature, verl.actor_rollout_ref.rollout.top_p) == (1.0, 1)
+
+
+def test_the_paper_recipe_holds_the_values_of_table_6() -> None:
+    recipe = load("napmem/grpo.yaml")
+    actor, rollout = recipe.verl.actor_rollout_ref.actor, recipe.verl.actor_rollout_ref.rollout
+    assert (recipe.verl.data.train_batch_size, rollout.n, actor.optim.lr) == (8, 4, 1e-6)
+    assert (actor.use_kl_loss, actor.kl_loss_coef, actor.entropy_coeff) == (True, 0.001, 0)
+    assert recipe.agent.max_tool_steps + 1 == 5  # assistant turns
+    assert (rollout.dtype, recipe.verl.trainer.total_epochs, recipe.verl.trainer.n_gpus_per_node, rollout.name) == ("bfloat16", 5, 8, "vllm")
+    assert rollout.val_kwargs.top_p == 0.9
+    assert recipe.judge.kind == "openai"
+
+
+def test_the_lora_recipe_differs_in_adapters_rate_and_name_alone() -> None:
+    full, lora = load("napmem/grpo.yaml"), load("napmem/grpo_lora.yaml")
+    assert lora.sections() == full.sections()
+    differing = {key for key in lora.changed if lora.changed.get(key) != full.changed.get(key)}
+    assert differing == {
+        "actor_rollout_ref.model.lora_rank",
+        "actor_rollout_ref.model.lora_alpha",
+        "actor_rollout_ref.actor.optim.lr",
+        "actor_rollout_ref.rollout.load_format",
+        "actor_rollout_ref.model.target_modules",
+        "trainer.experiment_name",
+        "trainer.default_local_dir",
+    }
+
+
+def test_the_quickstart_recipe_is_the_measured_one() -> None:
+    verl = load("quickstart.yaml").verl
+    assert (verl.data.train_batch_size, verl.actor_rollout_ref.rollout.n, verl.trainer.total_training_steps) == (16, 8, 80)
+    assert verl.actor_rollout_ref.actor.use_kl_loss is False and verl.actor_rollout_ref.actor.loss_agg_mode == "token-mean"
+    assert verl.actor_rollout_ref.actor.optim.lr_warmup_steps == 0  # warm-up would make the first step's rate 0

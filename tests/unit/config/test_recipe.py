@@ -1,0 +1,291 @@
+"""Recipes: layers, checks, and what a user reads when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from napmem_rl.config.recipe import Recipe, load_recipe
+from napmem_rl.errors import ConfigError
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).resolve().parents[3]
+CPU = "platform: cpu\ndata: {dir: /d, train_batch_size: 4}\nactor_rollout_ref: {model: {path: hub/model}, actor: {ppo_mini_batch_size: 2}, rollout: {n: 4}}\n"
+
+
+def write(directory: Path, text: str, name: str = "r.yaml") -> Path:
+    path = directory / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def load(directory: Path, *overrides: str, text: str = CPU) -> Recipe:
+    return load_recipe(write(directory, text), overrides)
+
+
+def refusal(directory: Path, *overrides: str, text: str = CPU) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(directory, *overrides, text=text)
+    return str(caught.value)
+
+
+def test_arguments_win_over_the_recipe_which_wins_over_the_platform_which_wins_over_verl(tmp_path: Path) -> None:
+    recipe = load(tmp_path, "actor_rollout_ref.rollout.n=6", "actor_rollout_ref.rollout.n=8")
+    assert recipe.verl.actor_rollout_ref.rollout.n == 8  # the last argument; the recipe says 4, verl 1
+    assert recipe.verl.data.train_batch_size == 4  # the recipe; verl says 1024
+    assert recipe.verl.trainer.device == "cpu"  # the platform; verl says cuda
+    assert recipe.verl.algorithm.kl_ctrl.kl_coef == 0.001  # verl
+
+
+def test_data_dir_stands_for_both_files_and_the_banks(tmp_path: Path) -> None:
+    recipe = load(tmp_path, "actor_rollout_ref.model.path=${data.dir}/model")
+    assert (recipe.verl.data.train_files, recipe.verl.data.val_files) == ("/d/train.parquet", "/d/dev.parquet")
+    assert recipe.memory.banks == "/d/banks"
+    assert recipe.verl.actor_rollout_ref.model.path == "/d/model"
+    assert "dir" not in recipe.verl.data
+
+
+def test_files_and_banks_that_are_given_are_left_alone(tmp_path: Path) -> None:
+    recipe = load(tmp_path, "data.val_files=[/a.parquet, /b.parquet]", "memory.banks=/b")
+    assert list(recipe.verl.data.val_files) == ["/a.parquet", "/b.parquet"]
+    assert recipe.memory.banks == "/b"
+    assert recipe.verl.data.train_files == "/d/train.parquet"
+
+
+def test_a_relative_data_dir_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(tmp_path, "data.dir=x").verl.data.train_files == str(tmp_path / "x" / "train.parquet")
+
+
+def test_the_reward_section_is_split_between_verl_and_us(tmp_path: Path) -> None:
+    recipe = load(tmp_path, "reward.num_workers=3", "reward.max_concurrency=7")
+    assert (recipe.reward.num_workers, recipe.reward.max_concurrency) == (3, 7)
+    assert recipe.verl.reward.num_workers == 1  # verl's own reward loop stays idle
+    assert "max_concurrency" not in recipe.verl.reward
+
+
+def test_a_base_is_included_below_the_recipe(tmp_path: Path) -> None:
+    write(tmp_path, CPU + "agent: {max_tool_steps: 2, max_calls_per_turn: 2}\n", "base.yaml")
+    recipe = load(tmp_path, text="base: base.yaml\nagent: {max_tool_steps: 3}\n")
+    assert (recipe.agent.max_tool_steps, recipe.agent.max_calls_per_turn) == (3, 2)
+
+
+def test_a_base_that_leads_back_to_itself_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "base: r.yaml\n", "other.yaml")
+    assert "leads back to itself" in refusal(tmp_path, text="base: other.yaml\n")
+
+
+def test_a_missing_base_is_named(tmp_path: Path) -> None:
+    assert "key base: names no file; got 'nowhere.yaml'" in refusal(tmp_path, text="base: nowhere.yaml\n")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("agent.max_tool_step", "agent.max_tool_steps"),
+        ("algoritm.adv_estimator", "algorithm.adv_estimator"),
+        ("actor.optim.lr", "actor_rollout_ref.actor.optim.lr"),
+        ("actor_rollout_ref.rollout.temprature", "actor_rollout_ref.rollout.temperature"),
+        ("trainer.total_steps", "trainer.total_epochs"),
+        ("memory.topk", "memory.top_k"),
+        ("reward.max_concurency", "reward.max_concurrency"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(tmp_path: Path, wrong: str, right: str) -> None:
+    message = refusal(tmp_path, f"{wrong}=1")
+    assert f"argument '{wrong}=1', key {wrong}: is not a known key" in message
+    assert f"Did you mean {right}?" in message
+
+
+def test_a_typo_in_a_recipe_names_the_file(tmp_path: Path) -> None:
+    message = refusal(tmp_path, text=CPU + "judge: {knid: lexical}\n")
+    assert message == f"recipe {tmp_path / 'r.yaml'}, key judge.knid: is not a known key. Did you mean judge.kind?"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "actor_rollout_ref.model.override_config.anything=1",
+        "ray_kwargs.ray_init.log_to_driver=false",
+        "actor_rollout_ref.actor.optim.override_optimizer_config={foreach: false}",
+        "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=bf16",
+        "data.seed=null",
+    ],
+)
+def test_open_subtrees_and_null_are_taken(tmp_path: Path, override: str) -> None:
+    key, _, value = override.partition("=")
+    found = OmegaConf.select(load(tmp_path, override).verl, key)
+    assert found == OmegaConf.create(f"x: {value}").x
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("agent.max_tool_steps=four", "expected int"),
+        ("agent.max_tool_steps=true", "expected int"),
+        ("agent.system_prompt=1", "expected bool"),
+        ("memory.banks=[a]", "expected str or null"),
+        ("actor_rollout_ref.rollout.n=2.5", "expected int or null"),
+        ("actor_rollout_ref.actor.optim.lr=fast", "expected float or null or int"),
+        ("actor_rollout_ref.rollout=7", "expected keys below it"),
+        ("trainer.total_epochs=${data.seeed}", "interpolation cannot be resolved"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(tmp_path: Path, override: str, expected: str) -> None:
+    assert expected in refusal(tmp_path, override)
+
+
+def test_numbers_are_read_as_numbers(tmp_path: Path) -> None:
+    recipe = load(tmp_path, "actor_rollout_ref.actor.optim.lr=1e-6", "judge.kind=openai", "judge.model=m", "judge.timeout_s=30")
+    assert recipe.verl.actor_rollout_ref.actor.optim.lr == 1e-6
+    assert recipe.judge.timeout_s == 30
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "actor_rollout_ref.rollout.gpu_memory_utilization=0.5",
+        "actor_rollout_ref.rollout.enforce_eager=true",
+        "actor_rollout_ref.rollout.multi_turn.max_assistant_turns=5",
+        "actor_rollout_ref.rollout.val_kwargs.do_sample=true",
+        "actor_rollout_ref.actor.clip_ratio=0.1",
+        "actor_rollout_ref.actor.grad_clip=0.5",
+        "actor_rollout_ref.actor.kl_loss_coef=0.01",
+        "actor_rollout_ref.actor.fsdp_config.param_offload=true",
+        "actor_rollout_ref.model.lora_alpha=8",
+        "critic.optim.lr=1e-5",
+        "algorithm.gamma=0.9",
+        "data.max_response_length=7",
+        "judge.model=m",
+        "reward.reward_manager.name=dapo",
+        "reward_model.enable=true",
+        "trainer.device=cuda",
+    ],
+)
+def test_a_key_that_would_do_nothing_is_refused(tmp_path: Path, override: str) -> None:
+    message = refusal(tmp_path, override)
+    assert f"key {override.split('=')[0]}: would do nothing: " in message
+
+
+def test_the_same_key_is_taken_where_it_does_something(tmp_path: Path) -> None:
+    gpu = load(tmp_path, "platform=gpu", "actor_rollout_ref.rollout.gpu_memory_utilization=0.7")
+    assert gpu.verl.actor_rollout_ref.rollout.gpu_memory_utilization == 0.7
+    with_kl = load(tmp_path, "actor_rollout_ref.actor.use_kl_loss=true", "actor_rollout_ref.actor.kl_loss_coef=0.01")
+    assert with_kl.verl.actor_rollout_ref.actor.kl_loss_coef == 0.01
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("actor_rollout_ref.rollout.top_p=0.9", "expected 1 in training"),
+        ("actor_rollout_ref.rollout.top_k=50", "expected -1 in training"),
+        ("actor_rollout_ref.rollout.n=1", "groups of one"),
+        ("actor_rollout_ref.rollout.temperature=0", "nothing to explore"),
+        ("algorithm.filter_groups.enable=true", "silently ignored beside trainer.v1.sampler.custom_sampler"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=3", "expected a divisor of 4"),
+        ("actor_rollout_ref.actor.strategy=fsdp", "expected fsdp2"),
+        ("agent.tool_format=xml", "expected hermes or qwen3_coder"),
+        ("agent.max_result_tokens=9000", "larger than agent.max_episode_tool_tokens"),
+        ("memory.top_k=0", "is not positive"),
+        ("judge.kind=openai", "the name of the judge's model"),
+        ("platform=tpu", "expected cpu or gpu"),
+    ],
+)
+def test_a_value_that_would_train_something_else_is_refused(tmp_path: Path, override: str, words: str) -> None:
+    assert words in refusal(tmp_path, override)
+
+
+def test_top_p_below_one_is_taken_for_evaluation(tmp_path: Path) -> None:
+    recipe = load(tmp_path, "actor_rollout_ref.rollout.val_kwargs.top_p=0.9")
+    assert (recipe.verl.actor_rollout_ref.rollout.val_kwargs.top_p, recipe.verl.actor_rollout_ref.rollout.top_p) == (0.9, 1)
+
+
+def test_division_by_the_standard_deviation_is_off_and_noticed_when_switched_on(tmp_path: Path) -> None:
+    assert load(tmp_path).verl.algorithm.norm_adv_by_std_in_grpo is False
+    assert load(tmp_path).notices == ()
+    assert "standard deviation" in load(tmp_path, "algorithm.norm_adv_by_std_in_grpo=true").notices[0]
+
+
+def test_a_missing_file_a_broken_one_and_a_directory_give_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere.yaml: no such file"):
+        load_recipe(tmp_path / "nowhere.yaml")
+    with pytest.raises(ConfigError, match="is not a file"):
+        load_recipe(tmp_path)
+    assert "line 3: is not valid YAML" in refusal(tmp_path, text="agent:\n  a: [1\n")
+    assert "does not hold a mapping" in refusal(tmp_path, text="- 1\n")
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    assert "'agent' is given twice" in refusal(tmp_path, text="agent: {top: 1}\nagent: {top: 2}\n")
+
+
+def test_dotted_keys_in_a_file_and_malformed_arguments_are_refused(tmp_path: Path) -> None:
+    assert "nested keys" in refusal(tmp_path, text="agent.max_tool_steps: 3\n")
+    assert "is not an override" in refusal(tmp_path, "agent.max_tool_steps")
+    assert "Drop the '+'" in refusal(tmp_path, "+agent.max_tool_steps=3")
+
+
+def test_values_left_open_are_listed_together(tmp_path: Path) -> None:
+    message = refusal(tmp_path, "actor_rollout_ref.model.path=???", "memory.encoder=???")
+    assert "leaves open actor_rollout_ref.model.path, memory.encoder" in message
+
+
+def test_a_recipe_without_data_or_without_a_model_is_refused(tmp_path: Path) -> None:
+    assert "names no data" in refusal(tmp_path, text="platform: cpu\n")
+    assert "names no model" in refusal(tmp_path, text="data: {dir: /d}\n")  # verl's own default would be a model that nobody asked for
+
+
+def test_the_environment_of_workers_opts_in_to_the_cpu_platform(tmp_path: Path) -> None:
+    assert load(tmp_path).env["VERL_PLATFORM"] == "cpu"
+    assert "VERL_PLATFORM" not in load(tmp_path, "platform=gpu").env
+    assert load(tmp_path, "platform=gpu").env["VERL_USE_EXTERNAL_MODULES"] == "napmem_rl.backend.plugin"
+
+
+def test_nothing_interpolated_is_left_in_the_resolved_configuration(tmp_path: Path) -> None:
+    recipe = load(tmp_path)
+    assert "${" not in recipe.resolved_yaml()
+    assert recipe.verl.actor_rollout_ref.rollout.response_length == recipe.agent.max_context_tokens == 8192
+
+
+def test_resolved_configuration_and_provenance_are_saved_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("napmem_rl.config.provenance.find_revision", lambda: "abc")
+    recipe = load(tmp_path)
+    recipe.save_resolved(tmp_path / "run", {"u2": "v2", "u1": "v1"})
+    provenance = json.loads((tmp_path / "run" / "provenance.json").read_text())
+    assert (tmp_path / "run" / "resolved.yaml").read_text() == recipe.resolved_yaml()
+    assert provenance["banks"] == {"u1": "v1", "u2": "v2"} and provenance["revision"] == "abc"
+    assert provenance["versions"]["verl"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["provenance.json", "resolved.yaml"]
+
+
+def test_the_revision_comes_from_the_environment_where_there_is_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from napmem_rl.config import provenance
+
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "a" / "b" / "provenance.py"))
+    monkeypatch.setenv("NAPMEM_REVISION", "1234")
+    assert provenance.find_revision() == "1234"
+
+
+def run_launcher(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(ROOT / "launch" / "grpo.py"), *arguments], cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True)
+
+
+def test_the_launcher_answers_bad_input_with_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    done = run_launcher(str(write(tmp_path, CPU)), "agent.max_tool_step=3")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: argument 'agent.max_tool_step=3'") and done.stderr.count("\n") == 1
+
+
+def test_a_dry_run_prints_the_configuration_and_checks_paths_without_loading_torch_or_ray(tmp_path: Path) -> None:
+    done = run_launcher(str(write(tmp_path, CPU)), "--dry-run", f"data.dir={tmp_path}")
+    assert done.returncode == 2 and f"data.train_files: {tmp_path}/train.parquet does not exist" in done.stderr
+    assert "actor_rollout_ref.rollout.n: 4" in done.stdout
+    for name in ("train.parquet", "dev.parquet", "banks"):
+        (tmp_path / name).mkdir()
+    code = f"import sys; sys.path.insert(0, 'launch'); import grpo; rc = grpo.main([{str(tmp_path / 'r.yaml')!r}, 'data.dir={tmp_path}', '--dry-run']); print(rc, {{'torch', 'ray', 'verl'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
+    assert done.stdout.splitlines()[-1] == "0 set()", done.stderr
