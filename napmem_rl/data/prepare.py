@@ -1,0 +1,132 @@
+"""From a data source to a directory that training reads: banks, rows per split and ``data.json``, all of it or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from napmem_rl.data.rows import save_rows
+from napmem_rl.data.source import SourceSet
+from napmem_rl.data.splits import assign_splits, check_disjoint, load_split_file, split_items
+from napmem_rl.errors import DataError
+from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.memory.builder import build_bank
+from napmem_rl.retrieval.encoder import Encoder
+
+META = "data.json"
+FORMAT = 1
+_WRITTEN = {META, "banks", "train.parquet", "dev.parquet", "test.parquet"}
+
+
+def prepare(
+    source: SourceSet,
+    out: Path,
+    *,
+    input_path: Path,
+    split_path: Path | None = None,
+    encoder: Encoder | None = None,
+    writer: str = "rules",
+    report: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Write ``<out>/banks/<bank id>/``, ``<out>/{train,dev,test}.parquet`` as far as they have questions, and ``<out>/data.json``.
+
+    Everything is built beside `out` and moved there at the end: an interrupted or failed run leaves an older `out` as it was, and nothing else.
+
+    Args:
+        source: what to write.
+        out: new, empty, or an earlier result of this function, which is replaced.
+        input_path: the file that `source` was read from; its hash is recorded.
+        split_path: a split file; None assigns groups by hash.
+        encoder: dense vectors are computed now, so that no job has to; None computes none.
+        writer: which writer builds records, tracks and profiles.
+        report: takes progress, one line at a time.
+
+    Returns:
+        The content of data.json.
+
+    Raises:
+        DataError: `out` holds something else, a bad split, rows or banks that cannot be written.
+    """
+    started = time.perf_counter()
+    _check_out(out)
+    assigned = load_split_file(split_path, source.groups.values()) if split_path else assign_splits(source.groups.values())
+    splits = split_items(source.items, source.groups, assigned)
+    check_disjoint(splits, source.groups)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    building = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        building.mkdir()
+        versions = _build_banks(source, building / "banks", encoder, writer, report)
+        for split, pairs in splits.items():
+            save_rows(building / f"{split}.parquet", pairs, data_source=source.name)
+        meta = {
+            "format": FORMAT,
+            "source": source.name,
+            "input": {"file": input_path.name, "sha256": hash_file(input_path)},
+            "writer": writer,
+            "encoder": encoder.name if encoder else None,
+            "split": {split: sorted(group for group, name in assigned.items() if name == split) for split in ("train", "dev", "test")},
+            "split_by": "file" if split_path else "hash",
+            "rows": {split: len(pairs) for split, pairs in splits.items()},
+            "banks": {bank.bank_id: _describe(bank.group_id, assigned[bank.group_id], versions[bank.bank_id]) for bank in source.banks},
+            "summary": source.summary(),
+            "repairs": [dataclasses.asdict(repair) for repair in source.repairs],
+        }
+        (building / META).write_text(json.dumps(meta, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        _swap(building, out)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    report(f"{out}: {len(source.banks)} banks; rows {meta['rows']}; {len(source.repairs)} repairs {meta['summary']['repairs_by_kind']}")
+    report(f"done in {time.perf_counter() - started:.1f} s")
+    return meta
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_out(out: Path) -> None:
+    is_ours = (out / META).is_file()
+    if out.exists() and not is_ours and (not out.is_dir() or any(out.iterdir())):
+        raise DataError.of(f"output {out}", "holds something that this command did not write", fix="Choose a new or empty directory.")
+
+
+def _build_banks(source: SourceSet, banks: Path, encoder: Encoder | None, writer: str, report: Callable[[str], None]) -> dict[str, str]:
+    """Build every bank; returns bank id -> version."""
+    versions = {}
+    for number, bank in enumerate(source.banks, start=1):
+        started = time.perf_counter()
+        versions[bank.bank_id] = build_bank(banks / bank.bank_id, bank.bank_id, bank.messages, writer=writer)
+        opened = MemoryBank.open(banks / bank.bank_id, encoder=encoder, expected_version=versions[bank.bank_id])
+        if encoder is not None:
+            opened.build_index()
+        counts = f"{len(opened.messages)} messages, {len(opened.records)} records, {len(opened.tracks)} topics"
+        report(f"bank {number}/{len(source.banks)} {bank.bank_id}: {counts}, {time.perf_counter() - started:.1f} s")
+    return versions
+
+
+def _describe(group_id: str, split: str, version: str) -> dict[str, str]:
+    return {"group": group_id, "split": split, "version": version}
+
+
+def _swap(building: Path, out: Path) -> None:
+    """Put the new directory in the place of the old one. What else stands in the old one (a model, a run) is kept."""
+    if not out.exists():
+        os.rename(building, out)
+        return
+    old = out.with_name(f".{out.name}.{os.getpid()}.old")
+    os.rename(out, old)
+    os.rename(building, out)
+    for entry in old.iterdir():
+        if entry.name not in _WRITTEN:
+            os.rename(entry, out / entry.name)
+    shutil.rmtree(old)
