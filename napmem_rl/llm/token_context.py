@@ -12,6 +12,7 @@ placeholders and splitting there. Where data holds no added token, the ids equal
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -179,7 +180,6 @@ class _Vocabulary:
         data = json.loads(backend.to_str()) | {"truncation": None, "padding": None}  # others may have set them on the shared one
         self._full = type(backend).from_str(json.dumps(data))
         self._plain = type(backend).from_str(json.dumps(data | {"added_tokens": []}))
-        self.size = _size(tokenizer)
         self._unknown_id = self._find_unknown(tokenizer, backend)
         added = {int(token) for token in backend.get_added_tokens_decoder()}
         self.control_ids = frozenset(added | set(tokenizer.all_special_ids)) - {self._unknown_id}
@@ -310,33 +310,20 @@ _LOCK = threading.Lock()
 
 
 def _vocabulary(tokenizer: Any) -> _Vocabulary:
-    """The vocabulary of a tokenizer, built at its first use and again when tokens have been added since."""
+    """The vocabulary of a tokenizer, built at its first use. Add tokens before that: one that took over an existing id later would not be noticed."""
     known = _VOCABULARIES.get(tokenizer)
-    if known is None or known.size != _size(tokenizer):
+    if known is None:
         with _LOCK:
-            known = _VOCABULARIES.get(tokenizer)
-            if known is None or known.size != _size(tokenizer):
-                known = _VOCABULARIES[tokenizer] = _Vocabulary(tokenizer)
+            known = _VOCABULARIES.get(tokenizer) or _Vocabulary(tokenizer)
+            _VOCABULARIES[tokenizer] = known
     return known
-
-
-def _size(tokenizer: Any) -> tuple[int, int]:
-    """Grows when a token is added, also when it takes over an id that was there."""
-    return len(tokenizer), len(tokenizer.added_tokens_encoder)
 
 
 def _split(rendered: str, marks: Sequence[str]) -> tuple[list[str], bool]:
     """(the pieces around the marks, whether the template wrote them as JSON strings)."""
-    escaped = [json.dumps(mark)[1:-1] for mark in marks]
-    for shown, is_json in ((marks, False), (escaped, True)):
-        if all(rendered.count(mark) == 1 for mark in shown):
-            pieces, rest = [], rendered
-            for mark in shown:
-                piece, found, rest = rest.partition(mark)
-                if not found:
-                    break
-                pieces.append(piece)
-            else:
-                return [*pieces, rest], is_json
+    for shown, is_json in ((marks, False), ([json.dumps(mark)[1:-1] for mark in marks], True)):
+        match = re.fullmatch("(.*)".join(["", *map(re.escape, shown), ""]), rendered, re.DOTALL)
+        if match is not None and all(rendered.count(mark) == 1 for mark in shown):
+            return list(match.groups()), is_json
     expected = "each user message and tool result once"
     raise ConfigError.of("chat template", "does not write every message exactly once and in order", got=rendered[:200], expected=expected)
