@@ -114,10 +114,16 @@ class TransformerEncoder:
     def _load(self) -> tuple[Any, Any]:
         if self._model is None:
             from transformers import AutoModel, AutoTokenizer
+            from transformers.utils import logging
 
-            tokenizer = AutoTokenizer.from_pretrained(str(self._path), local_files_only=True)
-            model = AutoModel.from_pretrained(str(self._path), local_files_only=True).eval()
-            self._model = (tokenizer, model)
+            was_shown = logging.is_progress_bar_enabled()
+            logging.disable_progress_bar()
+            try:
+                tokenizer = AutoTokenizer.from_pretrained(str(self._path), local_files_only=True)
+                self._model = (tokenizer, AutoModel.from_pretrained(str(self._path), local_files_only=True).eval())
+            finally:
+                if was_shown:
+                    logging.enable_progress_bar()
         return self._model
 
 

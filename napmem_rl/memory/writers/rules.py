@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from napmem_rl.memory.pyramid import PROFILE_FILE
-from napmem_rl.memory.writers.sentences import classify_sentence, find_informative, is_about_speaker, rewrite_third_person
+from napmem_rl.memory.writers.sentences import classify_sentence, find_informative, is_lasting, rewrite_third_person
 from napmem_rl.retrieval.bm25 import tokenize_words
 from napmem_rl.schema import Message, Profile, Record, RecordType, Track
 
@@ -24,14 +24,17 @@ MAX_TOPIC_SHARE = 0.3  # a word in more of the records than this is no topic
 MAX_PROFILE_CHARS = 1500
 _HEADINGS = {RecordType.PREFERENCE: "Preferences", RecordType.INSTRUCTION: "Instructions", RecordType.FACT: "Facts"}
 _GENERAL = frozenset(  # stems that say nothing of a topic
-    "about after again all alreadi also alway am and ani anoth anyth around away back be becaus been befor best better big bit bought bring call came can chang"
-    " come could day definit did didn differ do doe doesn don down each enjoy even ever everi everyth excit feel felt few find first for forward found from fun"
-    " gave get give go goal good got great had happen happi has have he help her here him his hobbi home hope how idea if in it join just keep kind know last late"
-    " learn left let life like littl live ll long look lot love made make mani may me mean might moment month more morn most move much my name need never new next"
-    " nice night not now off often old onc one onli other our out over own peopl place plan post prefer pretti put re readi real realli recent right said saw say"
-    " see seem she should show sinc so some someth soon special spend spent start still stuff such super sure take talk tell than thank that the their them then"
-    " there these they thing think this those though thought through time today togeth too took tri two up us use user usual ve veri want was way we week weekend"
-    " well went were what when where which while who whole whom why wish with won wonder work world would year yesterday yet you your".split()
+    "about ad add after again ago all alreadi also alway am amaz and ani anoth anyth appreci around assist away awesom back be becaus becom been befor"
+    " best bet better big bit bought break bring call came can care catch chang chat check combin come cool could cours day definit detail determin did"
+    " didn differ do doe doesn don down each enjoy even ever everi everyon everyth excit feel felt few find first for forward found from fun gave get"
+    " give go goal gonna good got gotta great had happen happi hard has have he help her here him his hobbi home hope how idea if impact import in it"
+    " join just keep key kind know last late learn left let life like littl live ll long look lot love made make mani may me mean might moment month"
+    " more morn most motiv move much must my name need never new next nice night not now off often old onc one onli other ouch our out over own part"
+    " peopl place plan post prefer pretti progress push put re readi real realli recent rememb right said saw say see seem share she should show sinc"
+    " small so some someth sometim soon sorri special spend spent start stay step still stoke stuff such super sure take talk tell than thank that the"
+    " their them then there these they thing think this those though thought through time today togeth too took tough tri true two up us use user usual"
+    " ve veri view want was way we week weekend well went were what when where which while who whole whom why wish with won wonder work world would"
+    " year yesterday yet you your".split()
 )
 _SINGLE_VALUED = frozenset("is am prefers lives works called named favorite favourite owns drives".split())
 
@@ -41,7 +44,7 @@ class _Statement:
     """A record and what the profile needs to know of it."""
 
     record: Record
-    is_about_user: bool
+    is_lasting: bool  # tells something of the user that the profile may hold
 
 
 @dataclass(slots=True)
@@ -51,11 +54,12 @@ class _Topic:
     stem: str
     positions: list[int] = field(default_factory=list)
     forms: Counter[str] = field(default_factory=Counter)
-    name_count: int = 0  # of occurrences with a capital inside a sentence or at the head of several
+    num_inner_capitals: int = 0  # occurrences with a capital that are not a record's first word
 
     @property
     def is_name(self) -> bool:
-        return 2 * self.name_count > len(self.positions)
+        """True for a word that is never written small, and capital inside a sentence at least once."""
+        return self.num_inner_capitals > 0 and not any(form.islower() for form in self.forms)
 
 
 def build_pyramid(messages: Sequence[Message]) -> tuple[tuple[Record, ...], tuple[Track, ...], Profile]:
@@ -91,7 +95,7 @@ def _extract_statements(messages: Iterable[Message]) -> list[_Statement]:
             source_ids=(message.message_id,),
             session_id=message.session_id,
         )
-        statements.append(_Statement(record, is_about_speaker(sentence) or record.type is RecordType.INSTRUCTION))
+        statements.append(_Statement(record, is_lasting(sentence, record.type)))
     return statements
 
 
@@ -117,15 +121,16 @@ def _find_topics(records: Sequence[Record], speakers: set[str]) -> list[_Topic]:
     """Stems that at least two records share, but not so many that they mean nothing."""
     topics: dict[str, _Topic] = {}
     for position, record in enumerate(records):
-        for form in re.findall(r"[^\W\d_]{3,}", record.text):
+        for match in re.finditer(r"[^\W\d_]{3,}", record.text):
+            form = match.group(0)
             stem = next(iter(tokenize_words(form)), "")
             if not stem or stem in _GENERAL or stem in speakers:
                 continue
             topic = topics.setdefault(stem, _Topic(stem))
             topic.forms[form] += 1
+            topic.num_inner_capitals += match.start() > 0 and form[0].isupper()
             if topic.positions[-1:] != [position]:
                 topic.positions.append(position)
-                topic.name_count += form[0].isupper()
     limit = max(MAX_TRACK_RECORDS, int(MAX_TOPIC_SHARE * len(records)))
     return [topic for topic in topics.values() if MIN_TRACK_RECORDS <= len(topic.positions) <= limit]
 
@@ -152,8 +157,8 @@ def _build_slug(stem: str, forms: Counter[str], taken: set[str], number: int) ->
 
 
 def _build_profile(statements: Sequence[_Statement]) -> Profile:
-    """What holds of the user: preferences, instructions and facts told in the first person, under the length budget, newest kept first."""
-    standing = _drop_superseded([statement.record for statement in statements if statement.is_about_user and statement.record.type in _HEADINGS])
+    """What holds of the user: preferences, instructions and lasting facts told in the first person, under the length budget, newest kept first."""
+    standing = _drop_superseded([statement.record for statement in statements if statement.is_lasting])
     chosen: list[Record] = []
     room = MAX_PROFILE_CHARS
     for record_type in _HEADINGS:

@@ -21,7 +21,7 @@ _OPENER = re.compile(
 )
 _SMALL_TALK = re.compile(
     r"(?:thanks?|thank you|good luck|congrat\w*|see (?:you|ya)|talk (?:to you )?(?:soon|later)|take care|bye|goodbye|glad|happy to|nice|good to|great|awesome"
-    r"|amazing|wow|hey|hi|hello|sounds?|can't wait|keep|hope|hopefully|wish|let me know|believe in|you got this|got it|no (?:problem|worries)|same here|me too"
+    r"|amazing|wow|hey|hi|hello|appreciate|sounds?|can't wait|keep|hope|hopefully|wish|let me know|believe in|you got this|got it|no (?:problem|worries)|same here|me too"
     r"|love (?:it|that|this)|i (?:\w+ )?(?:agree|hope|wish|bet|understand|see|know|guess|believe in|appreciate|get it|get you|feel you|hear you)\b"
     r"|i(?:'m| am) (?:\w+ )?(?:glad|proud of you|happy for|sure you|sorry to|here for you|happy to hear|excited for you|all ears"
     r"|good|fine|doing (?:well|good|great))"
@@ -45,6 +45,13 @@ _PREFERENCE = re.compile(
     r"(?:i|we)(?: \w+ly| also| still| just| always| don't| do not| never)* (?:prefer|like|love|enjoy|hate|dislike|adore|loathe))\b",
     re.IGNORECASE,
 )
+_LASTING = re.compile(
+    r"\bmy (?:\w+ ){1,3}(?:is|are) \w|\bmy \w+'s name\b|\bi(?:'m| am) (?:a|an|from|allergic|married|single|divorced|vegan|vegetarian|retired|\d+)\b"
+    r"|\b(?:i|we)(?: also| now| still| currently| don't| never| always| usually)* (?:live|work as|work at|work for|have a|have an|have \w+ (?:kids|children|dogs|cats)"
+    r"|own|study|speak|teach|eat|drink|drive|play)\b|\bi was born\b",
+    re.IGNORECASE,
+)
+_SECOND_PERSON = re.compile(r"\b(?:you|your|yours)\b", re.IGNORECASE)
 _TIME = re.compile(
     r"\b(?:yesterday|tomorrow|tonight|today|ago|last (?:night|week|weekend|month|year|summer|winter|spring|fall|autumn|\w+day)|"
     r"next (?:week|weekend|month|year|summer|winter|spring|fall|autumn|\w+day)|this (?:morning|afternoon|evening|week|weekend|month|summer|winter)|recently)\b",
@@ -121,6 +128,15 @@ def classify_sentence(sentence: str) -> RecordType:
 def is_about_speaker(sentence: str) -> bool:
     """True where the sentence speaks in the first person."""
     return bool(_SINGULAR.search(sentence) or _PLURAL.search(sentence))
+
+
+def is_lasting(sentence: str, record_type: RecordType) -> bool:
+    """True for what a profile may hold: instructions, preferences, and facts of a lasting kind ("My sister is Mia.", "I live in Oslo.")."""
+    if record_type is RecordType.INSTRUCTION:
+        return True
+    if record_type is RecordType.PREFERENCE:
+        return is_about_speaker(sentence) and not _SECOND_PERSON.search(sentence)
+    return record_type is RecordType.FACT and bool(_LASTING.search(sentence))
 
 
 def rewrite_third_person(sentence: str, speaker: str) -> str:
