@@ -54,7 +54,7 @@ def build_messages(task: Task, *, file_names: Sequence[str], max_tool_steps: int
     user = {"role": "user", "content": render_question(task)}
     if not has_system_prompt:
         return [user]
-    asked_at = f"\nThe question is asked at {task.asked_at}; nothing later is in the bank." if task.asked_at else ""
+    asked_at = f"\nThe question is asked at {task.asked_at}; the tools show nothing later." if task.asked_at else ""
     files = ", ".join(file_names) or "none"
     system = _SYSTEM.format(files=files, max_tool_steps=max_tool_steps, max_calls_per_turn=max_calls_per_turn, asked_at=asked_at)
     return [{"role": "system", "content": system}, user]
