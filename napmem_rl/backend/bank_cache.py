@@ -1,0 +1,59 @@
+"""Open banks of one process: each bank read and verified once, the least recently used ones closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+
+from napmem_rl.errors import BankError
+from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.retrieval.encoder import Encoder
+
+MAX_OPEN_BANKS = 256
+
+
+class BankCache:
+    """Read-only snapshots by bank id. For one event loop; banks are opened in threads, and concurrent requests for one bank share the opening."""
+
+    def __init__(
+        self, banks_dir: Path, *, encoder: Encoder | None, versions: Mapping[str, str], rrf_k: int, max_open: int = MAX_OPEN_BANKS
+    ) -> None:
+        """Args:
+            banks_dir: holds one folder per bank id.
+            encoder: for dense search; None for BM25 alone.
+            versions: content version that each bank must have, as found when the job started; a bank not listed is refused.
+            rrf_k: constant of the rank fusion.
+            max_open: banks kept open.
+        """
+        self._banks_dir = banks_dir
+        self._encoder = encoder
+        self._versions = versions
+        self._rrf_k = rrf_k
+        self._max_open = max_open
+        self._opening: OrderedDict[str, asyncio.Task[MemoryBank]] = OrderedDict()
+
+    async def get(self, bank_id: str) -> MemoryBank:
+        """The bank of this id.
+
+        Raises:
+            BankError: missing, broken, of another version than the job started with, or not a bank of this job.
+        """
+        if bank_id not in self._versions:
+            raise BankError.of(f"bank {bank_id}", "is not a bank of this job", expected="one that a row of data.train_files or data.val_files names")
+        task = self._opening.get(bank_id)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(self._open, bank_id))
+            self._opening[bank_id] = task
+        self._opening.move_to_end(bank_id)
+        while len(self._opening) > self._max_open:
+            self._opening.popitem(last=False)
+        try:
+            return await asyncio.shield(task)
+        except BankError:
+            self._opening.pop(bank_id, None)
+            raise
+
+    def _open(self, bank_id: str) -> MemoryBank:
+        return MemoryBank.open(self._banks_dir / bank_id, encoder=self._encoder, expected_version=self._versions[bank_id], rrf_k=self._rrf_k)

@@ -1,0 +1,162 @@
+"""One row of verl's dataset → one scored episode as a token list. Knows neither Ray actors nor the TransferQueue, so that tests run it with stand-ins."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from napmem_rl.backend.bank_cache import BankCache
+from napmem_rl.backend.reward_workers import WORKER_DIED
+from napmem_rl.backend.settings import JobSettings
+from napmem_rl.backend.token_generate import TokenGenerate, TokenServer, compute_request_seed
+from napmem_rl.backend.trajectory_log import TrajectoryLog
+from napmem_rl.data.rows import row_to_key, row_to_task
+from napmem_rl.evals.metrics import Facts
+from napmem_rl.llm.sample import TokenSample, build_sample
+from napmem_rl.llm.token_context import encode_plain
+from napmem_rl.schema import AnswerKey, ScoredTrajectory, Task, Trajectory
+from napmem_rl.systems.napmem.episode import run_episode
+from napmem_rl.tools.memory_tools import MemoryToolbox, ToolLimits
+
+
+class Rewards(Protocol):
+    """Whoever scores a trajectory; see `RewardPool`."""
+
+    async def score(self, trajectory: Trajectory, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
+        """The scored trajectory and its facts."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowRequest:
+    """One session of one prompt: the dataset's row, verl's sampling parameters, the trainer's step and the sample's number within its group."""
+
+    row: Mapping[str, Any]
+    sampling: Mapping[str, Any]
+    step: int
+    sample_index: int
+    is_validation: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What became of a session. `sample` is None where nothing can be trained on; `cause` and `detail` then say why."""
+
+    scored: ScoredTrajectory
+    sample: TokenSample | None
+    cause: str = ""
+    detail: str = ""
+    facts: Facts = field(default_factory=dict)
+    min_version: int | None = None
+    max_version: int | None = None
+    generate_s: float = 0.0
+    tool_s: float = 0.0
+    score_s: float = 0.0
+
+
+class EpisodeRunner:
+    """Runs episodes of one worker process."""
+
+    def __init__(
+        self,
+        *,
+        settings: JobSettings,
+        tokenizer: Any,
+        end_ids: tuple[int, ...],
+        server: TokenServer,
+        banks: BankCache,
+        rewards: Rewards,
+        log: TrajectoryLog | None,
+    ) -> None:
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._end_ids = end_ids
+        self._server = server
+        self._banks = banks
+        self._rewards = rewards
+        self._log = log
+
+    async def run(self, request: RowRequest) -> Outcome:
+        """Play the row's episode, have it scored, and assemble its tokens.
+
+        Raises:
+            DataError: the row or its bank cannot be used.
+            StaleWeightsError: weights changed within the episode of a synchronous job.
+            BackendError: the token list is broken.
+        """
+        task, key = row_to_task(request.row), row_to_key(request.row)
+        toolbox = await self._open_toolbox(task)
+        generate = self._build_generate(task, request)
+        trajectory = await run_episode(task, generate, toolbox, self._settings.agent)
+        started = time.perf_counter()
+        scored, facts = await self._rewards.score(trajectory, key)
+        score_s = time.perf_counter() - started
+        await self._write_log(scored, request)
+        cause, detail = find_abstention(scored)
+        return Outcome(
+            scored=scored,
+            sample=None if cause else build_sample(trajectory),
+            cause=cause,
+            detail=detail,
+            facts=facts,
+            min_version=generate.min_version,
+            max_version=generate.max_version,
+            generate_s=generate.generate_s,
+            tool_s=sum(result.latency_s for result in trajectory.tool_results),
+            score_s=score_s,
+        )
+
+    async def _open_toolbox(self, task: Task) -> MemoryToolbox:
+        bank = await self._banks.get(task.bank_id)
+        agent = self._settings.agent
+        limits = ToolLimits(
+            top_k=self._settings.memory.top_k, max_result_tokens=agent.max_result_tokens, max_episode_tokens=agent.max_episode_tool_tokens
+        )
+        return MemoryToolbox(bank, asked_at=task.asked_at, limits=limits, count_tokens=self._count_tokens)
+
+    def _count_tokens(self, text: str) -> int:
+        return len(encode_plain(self._tokenizer, text))
+
+    def _build_generate(self, task: Task, request: RowRequest) -> TokenGenerate:
+        def seed_of_turn(turn_index: int) -> int:
+            step = -1 - request.step if request.is_validation else request.step
+            return compute_request_seed(self._settings.seed, step=step, task_id=task.task_id, sample_index=request.sample_index, turn_index=turn_index)
+
+        return TokenGenerate(
+            server=self._server,
+            tokenizer=self._tokenizer,
+            config=self._settings.agent,
+            sampling={**build_sampling(request), "stop_token_ids": list(self._end_ids)},
+            seed_of_turn=seed_of_turn,
+            expects_one_version=self._settings.is_sync,
+        )
+
+    async def _write_log(self, scored: ScoredTrajectory, request: RowRequest) -> None:
+        if self._log is None:
+            return
+        facts = {"step": request.step, "sample_index": request.sample_index, "is_validation": request.is_validation}
+        await asyncio.to_thread(self._log.append, scored, data_source=str(request.row.get("data_source", "")), **facts)
+
+
+def build_sampling(request: RowRequest) -> dict[str, Any]:
+    """Sampling parameters of one session: verl's, or in a validation the row's own (`extra_info.temperature`), so that greedy stands beside sampled."""
+    sampling = dict(request.sampling)
+    own = (request.row.get("extra_info") or {}).get("temperature")
+    if request.is_validation and own is not None and own >= 0:
+        sampling["temperature"] = float(own)
+    return {**sampling, "logprobs": True}
+
+
+def find_abstention(scored: ScoredTrajectory) -> tuple[str, str]:
+    """Why an episode leaves no row, as a short cause and its words; ("", "") where it is fine."""
+    trajectory = scored.trajectory
+    if trajectory.status.is_ours:
+        return str(trajectory.status), trajectory.detail
+    if scored.reward is None:
+        return ("reward_worker" if scored.abstained.startswith(WORKER_DIED) else "judge"), scored.abstained
+    if not any(turn.response_ids for turn in trajectory.turns):
+        return "no_tokens", "the prompt left no room to sample; raise agent.max_context_tokens"
+    return "", ""

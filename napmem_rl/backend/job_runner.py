@@ -1,0 +1,28 @@
+"""The actor in which verl's trainer runs. Imports verl only once it is there, so that the driver does not have to."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+
+class JobRunner:
+    """The body of the actor; verl's own `TaskRunnerV1` does the work."""
+
+    def run(self, config: DictConfig) -> None:
+        """Validate the config as verl's entry point does, then train to the end.
+
+        Raises:
+            ValueError, AssertionError: verl refuses the config.
+            NapMemError: a worker of ours failed.
+        """
+        import verl.trainer.main_ppo as main_ppo
+        from verl.trainer.ppo.utils import need_critic, need_reference_policy
+        from verl.utils.config import validate_config
+
+        from napmem_rl.backend.trainer import install_step_reports
+
+        main_ppo.auto_set_device(config)
+        validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+        install_step_reports(config.trainer.v1.trainer_mode)
+        task_runner = main_ppo.TaskRunnerV1.__ray_metadata__.modified_class.__ray_actor_class__()
+        task_runner.run(config)

@@ -1,0 +1,96 @@
+"""What can be refused before Ray starts: one clear error instead of a stack of worker traces a minute later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from napmem_rl.config.recipe import Recipe
+from napmem_rl.data.rows import load_rows
+from napmem_rl.errors import ConfigError, DataError
+from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.rewards.judge import build_judge
+
+CHAT_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobInputs:
+    """What a job was found to read: content versions by bank id, and numbers of rows."""
+
+    bank_versions: Mapping[str, str]
+    num_train_rows: int
+    num_val_rows: int
+
+
+def check_inputs(recipe: Recipe) -> JobInputs:
+    """Read every row, verify every bank that a row names, look at the model and ask the judge.
+
+    Raises:
+        ConfigError: a path is missing, the model has no chat template, there are fewer rows than a batch holds, or the judge cannot be used.
+        DataError: a row cannot be used.
+        BankError: a bank is missing or broken.
+    """
+    missing = recipe.find_missing_paths()
+    if missing:
+        raise ConfigError.of(f"recipe {recipe.path}", "; ".join(missing), fix="Prepare the data first (launch/prepare_data.py), or correct the path.")
+    _check_model(recipe)
+    train, val = _load_bank_ids(recipe, "data.train_files"), _load_bank_ids(recipe, "data.val_files")
+    batch_size = OmegaConf.select(recipe.verl, "data.train_batch_size")
+    if len(train) < batch_size:
+        what = f"recipe {recipe.path}, key data.train_batch_size"
+        raise ConfigError.of(what, "is larger than the training set", got=batch_size, expected=f"at most {len(train)}")
+    versions = {bank_id: _verify_bank(recipe, bank_id) for bank_id in sorted({*train, *val})}
+    check_judge(recipe)
+    return JobInputs(bank_versions=versions, num_train_rows=len(train), num_val_rows=len(val))
+
+
+def check_judge(recipe: Recipe) -> None:
+    """Build the judge and, where it is an endpoint, grade one plain example. Raises ConfigError where it cannot be used."""
+    judge = build_judge(recipe.judge)
+    check = getattr(judge, "check_endpoint", None)
+    if check is not None:
+        asyncio.run(check())
+
+
+def _load_bank_ids(recipe: Recipe, dotted: str) -> list[str]:
+    """The bank of each row of the files under one key."""
+    value = OmegaConf.select(recipe.verl, dotted)
+    if not value:
+        raise ConfigError.of(f"recipe {recipe.path}, key {dotted}", "names no file", fix="Give data.dir, or the file itself.")
+    files = [value] if isinstance(value, str) else list(value)
+    return [task.bank_id for name in files for task, _ in load_rows(Path(name).expanduser())]
+
+
+def _verify_bank(recipe: Recipe, bank_id: str) -> str:
+    if recipe.memory.banks is None:
+        raise ConfigError.of(f"recipe {recipe.path}, key memory.banks", "is not given", fix="Give data.dir, or memory.banks itself.")
+    return MemoryBank.open(Path(recipe.memory.banks) / bank_id).version
+
+
+def _check_model(recipe: Recipe) -> None:
+    """A local model must hold a config and a chat template. (Names of a hub are left to transformers.)"""
+    name = str(OmegaConf.select(recipe.verl, "actor_rollout_ref.model.path"))
+    if name[:1] not in "/.~":
+        return
+    path = Path(name).expanduser()
+    if not (path / "config.json").is_file():
+        raise ConfigError.of(f"model {path}", "holds no config.json", expected="a directory in the format of transformers")
+    if any((path / file).is_file() for file in CHAT_TEMPLATE_FILES) or _read_json(path / "tokenizer_config.json").get("chat_template"):
+        return
+    raise ConfigError.of(f"model {path}", "has no chat template", fix="Use an instruction-tuned model, or add chat_template.jinja to the directory.")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ConfigError.of(f"model {path.parent}", f"holds no {path.name}")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError.of(f"model file {path}", f"is not JSON ({error})") from error

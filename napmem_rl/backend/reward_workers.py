@@ -1,0 +1,86 @@
+"""Reward workers: Ray actors that hold the judge and score trajectories against answer keys, the only processes of a job that compare the two."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+from napmem_rl.config.sections import AgentConfig, JudgeConfig, RewardConfig
+from napmem_rl.evals.metrics import Facts, trajectory_facts
+from napmem_rl.rewards.judge import build_judge
+from napmem_rl.schema import AnswerKey, ScoredTrajectory, Trajectory
+from napmem_rl.systems.napmem.reward import score_trajectory
+
+MAX_RESTARTS = 3  # of one worker that died
+WORKER_DIED = "reward_worker died"  # how an abstention for lack of a worker begins
+MAX_ATTEMPTS = 3  # workers that one trajectory is offered to before it is abstained from
+
+
+class RewardWorker:
+    """The actor's body: one judge, many trajectories at a time."""
+
+    def __init__(self, judge: JudgeConfig, agent: AgentConfig) -> None:
+        self._judge = build_judge(judge)
+        self._agent = agent
+
+    async def score(self, trajectory: Trajectory, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
+        """Reward one trajectory, or abstain (see `score_trajectory`), and state its facts (see `trajectory_facts`)."""
+        scored = await score_trajectory(trajectory, key, self._judge, self._agent)
+        return scored, trajectory_facts(scored, key)
+
+    def ready(self) -> str:
+        """The judge's name, once the worker can score."""
+        return self._judge.name
+
+
+def start_reward_workers(reward: RewardConfig, judge: JudgeConfig, agent: AgentConfig, *, node_ids: Sequence[str]) -> list[Any]:
+    """Start `reward.num_workers` actors, spread over the nodes.
+
+    Returns:
+        handles; the actors die with the last handle to them.
+    """
+    remote = ray.remote(RewardWorker)
+    workers = []
+    for index in range(reward.num_workers):
+        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node_ids[index % len(node_ids)], soft=True)
+        options = {"num_cpus": 0, "max_concurrency": reward.max_concurrency, "max_restarts": MAX_RESTARTS, "scheduling_strategy": strategy}
+        workers.append(remote.options(**options).remote(judge, agent))
+    return workers
+
+
+class RewardPool:
+    """Sends trajectories to reward workers in turn, and to another worker when one dies."""
+
+    def __init__(self, workers: Sequence[Any], *, first: int = 0) -> None:
+        """Args:
+            workers: actor handles, at least one.
+            first: where to begin, different for each client, so that workers are loaded evenly.
+        """
+        self._next = itertools.cycle([*workers[first % len(workers) :], *workers[: first % len(workers)]])
+
+    async def score(self, trajectory: Trajectory, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
+        """Score one trajectory and state its facts. A trajectory whose workers die `MAX_ATTEMPTS` times is abstained from, with the reason.
+
+        The result carries the trajectory as given, token ids included; those do not travel to the worker.
+        """
+        bare = drop_tokens(trajectory)
+        problem = ""
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                scored, facts = await next(self._next).score.remote(bare, key)
+            except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:
+                problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+                continue
+            return dataclasses.replace(scored, trajectory=trajectory), facts
+        scored = ScoredTrajectory(trajectory=trajectory, reward=None, abstained=f"{WORKER_DIED}: {MAX_ATTEMPTS} times ({problem})")
+        return scored, trajectory_facts(scored, key)
+
+
+def drop_tokens(trajectory: Trajectory) -> Trajectory:
+    """The trajectory without token ids: what a reward needs, a fraction of the bytes (each turn's prompt repeats all before it)."""
+    turns = tuple(dataclasses.replace(turn, prompt_ids=(), response_ids=(), rollout_logprobs=()) for turn in trajectory.turns)
+    return dataclasses.replace(trajectory, turns=turns)

@@ -1,0 +1,166 @@
+"""Which rollouts a step trains on: verl's replay buffer with a short poll, clean groups, stable order and our counts.
+
+verl builds this class from `trainer.v1.sampler.custom_sampler`. A custom sampler switches `algorithm.filter_groups` off, which `preflight` refuses.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import Any
+
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from napmem_rl.backend import metric_names as names
+from napmem_rl.backend.group_facts import GroupFacts, RowFacts, compute_group_facts
+from napmem_rl.errors import BackendError, StaleWeightsError
+
+logger = logging.getLogger(__name__)
+
+POLL_INTERVAL_S = 0.05  # verl's default of 2.0 s is most of a small step
+NOTE_PREFIX = "napmem_note_"  # tags on a prompt key: why one of its sessions left no row
+MAX_REFILLS = 3  # whole batches in a row without one usable group
+
+
+class _NoRows(Exception):
+    """No prompt of a batch left a row."""
+
+    def __init__(self, uids: list[str]) -> None:
+        super().__init__(f"{len(uids)} prompts without rows")
+        self.uids = uids
+
+
+class GroupSampler(ReplayBuffer):
+    """Drops groups too small to compare, refuses failed groups and stale rows, sorts rows, and reports what it saw.
+
+    `sampler_kwargs` of the recipe: `min_group_rows` (2 for GRPO, where a lone row would take its raw reward as advantage; 1 otherwise), `is_sync`
+    (every row must come from one weight version) and `stall_timeout_s` (seconds without any progress of the rollouts before the job is given up).
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("poll_interval", POLL_INTERVAL_S)
+        super().__init__(*args, **kwargs)
+        options = dict(self.sampler_kwargs or {})
+        self.min_group_rows = int(options.get("min_group_rows", 1))
+        self.is_sync = bool(options.get("is_sync", True))
+        self.stall_timeout_s = float(options.get("stall_timeout_s", 1800.0))
+        self._last_progress: tuple[Any, float] = (None, time.monotonic())
+        self._facts = GroupFacts()
+        self.validation_causes: Counter[str] = Counter()  # why sessions of the current validation left no row
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
+        """One batch of rollouts of `batch_size` prompts.
+
+        Args:
+            global_steps: the trainer's step; rollouts of training step s come from weight version s - 1, those of a validation from version s.
+            partition_id: "train" or "val".
+            batch_size: number of prompts.
+
+        Returns:
+            keys of the rows, sorted by task and session, and the metrics of this batch.
+
+        Raises:
+            StaleWeightsError: a row came from other weights than this step expects (synchronous training only).
+            BackendError: a session broke, rollouts stalled, or `MAX_REFILLS` batches in a row left nothing to train on.
+        """
+        self._last_progress = (None, time.monotonic())
+        for refills in range(MAX_REFILLS + 1):
+            try:
+                batch, metrics = super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
+            except _NoRows as empty:
+                batch, metrics = self._materialize_batch(partition_id, empty.uids, {}), {}
+            if batch.keys:
+                self._check_weight_versions(batch, global_steps if partition_id == "val" else global_steps - 1)
+                return batch, {**metrics, **self._facts.as_metrics(), names.REFILLED_BATCHES: float(refills)}
+            if partition_id == "val" or refills == MAX_REFILLS:
+                break
+            logger.warning("Step %d: no usable group in the whole batch (%s); taking fresh prompts", global_steps, self._facts.causes)
+            self.refill_fn(batch_size)
+        raise BackendError.of(
+            f"{partition_id} batch of step {global_steps}",
+            f"no usable group after {refills} refills",
+            got=dict(self._facts.causes),
+            expected="at least one group with enough scored trajectories",
+            fix="Look at the last lines of trajectories/ in the run directory: they name the cause of each abstention.",
+        )
+
+    def _select_prompt_uids(
+        self, partition_id: str, sampleable_keys: set[str], batch_size: int
+    ) -> tuple[list[str], dict[str, dict], dict[str, int]]:
+        """As verl's, but prompts that left no row at all are ours to handle, in validation too: verl would raise, or fail on an empty batch."""
+        uids, snapshot, steps = super()._select_prompt_uids(partition_id, sampleable_keys, batch_size)
+        if not any(key.split("_")[0] in set(uids) for key in snapshot):
+            raise _NoRows(uids)
+        return uids, snapshot, steps
+
+    def _materialize_batch(self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: dict[str, dict]) -> KVBatchMeta:
+        notes = _read_notes(partition_id, selected_prompt_uids)
+        self._refuse_failures(partition_id, selected_prompt_uids, notes)
+        batch = super()._materialize_batch(partition_id, selected_prompt_uids, partition_snapshot)
+        rows = _read_rows(batch)
+        min_rows = self.min_group_rows if partition_id != "val" else 1
+        self._facts = compute_group_facts(rows, Counter(note["cause"] for note in notes), num_groups=len(selected_prompt_uids), min_rows=min_rows)
+        if partition_id == "val":
+            self.validation_causes += self._facts.causes
+        if self._facts.dropped_keys:
+            tq.kv_clear(keys=list(self._facts.dropped_keys), partition_id=partition_id)
+        tags = dict(zip(batch.keys, batch.tags, strict=True))
+        return KVBatchMeta(partition_id=partition_id, keys=list(self._facts.kept_keys), tags=[tags[key] for key in self._facts.kept_keys])
+
+    def _refuse_failures(self, partition_id: str, uids: list[str], notes: list[dict[str, Any]]) -> None:
+        """A session that raised is a defect of ours or of the engine: stop with its words instead of training on what is left."""
+        failed = self.failure_keys[partition_id] & set(uids)
+        if not failed:
+            return
+        words = [note["detail"] for note in notes if note["cause"] == "exception"]
+        error = StaleWeightsError if any(word.startswith("StaleWeightsError") for word in words) else BackendError
+        words = words or ["no message; see the worker logs"]
+        raise error.of(f"{len(failed)} prompts of the {partition_id} batch", f"their episodes raised ({words[0]})")
+
+    def _check_weight_versions(self, batch: KVBatchMeta, expected: int) -> None:
+        if not self.is_sync:
+            return
+        versions = {tag.get(name) for tag in batch.tags for name in ("min_global_steps", "max_global_steps")}
+        if versions != {expected}:
+            raise StaleWeightsError.of(
+                "rollouts of this step", "weight version differs", got=sorted(map(str, versions)), expected=f"version {expected} alone"
+            )
+        self._facts.weight_version = expected
+
+    def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
+        state = (
+            len(self.partitions[partition_id]),
+            *(len(keys[partition_id]) for keys in (self.pending_keys, self.running_keys, self.finished_keys, self.failure_keys)),
+        )
+        now = time.monotonic()
+        if state != self._last_progress[0]:
+            self._last_progress = (state, now)
+        elif now - self._last_progress[1] > self.stall_timeout_s:
+            raise BackendError.of(
+                f"{partition_id} rollouts",
+                f"made no progress for {self.stall_timeout_s:.0f} s",
+                got=f"{state[0]} rows, {state[1]} prompts pending, {state[2]} running",
+                fix="A worker or rollout server probably died; look at its log, or raise trainer.v1.sampler.sampler_kwargs.stall_timeout_s.",
+            )
+        return super()._wait_for_next_poll(partition_id, last_debug_time)
+
+
+def _read_notes(partition_id: str, uids: list[str]) -> list[dict[str, Any]]:
+    """The notes that agent-loop workers left on the prompts of this batch."""
+    tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
+    return [note for uid in uids for name, note in tags.get(uid, {}).items() if name.startswith(NOTE_PREFIX)]
+
+
+def _read_rows(batch: KVBatchMeta) -> list[RowFacts]:
+    """Reward and facts of each row of the queue."""
+    if not batch.keys:
+        return []
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["rm_scores", "extra_fields"])
+    rows: list[RowFacts] = []
+    for key, scores, extra in zip(batch.keys, data["rm_scores"], data["extra_fields"], strict=True):
+        fields = getattr(extra, "data", extra)
+        rows.append(RowFacts(key=key, task_id=fields["task_id"], reward=float(scores.sum()), facts=fields["facts"]))
+    return rows

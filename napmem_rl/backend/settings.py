@@ -1,0 +1,69 @@
+"""What workers of a training job must know of a recipe: our typed sections, carried in the sub-tree `napmem` of verl's config.
+
+verl hands its whole config to every agent-loop worker, so nothing else has to travel. The sub-tree is written by `napmem_rl.backend.train` alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from napmem_rl.config.sections import AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
+from napmem_rl.errors import BackendError
+
+SUBTREE = "napmem"
+_SECTIONS = {"memory": MemoryConfig, "agent": AgentConfig, "reward": RewardConfig, "judge": JudgeConfig, "report": ReportConfig}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobSettings:
+    """One job as its workers see it.
+
+    `seed` starts the chain of per-request seeds; `is_sync` says that every rollout of a step must come from one weight version.
+    """
+
+    memory: MemoryConfig
+    agent: AgentConfig
+    reward: RewardConfig
+    judge: JudgeConfig
+    report: ReportConfig
+    banks_dir: str
+    run_dir: str
+    seed: int
+    is_sync: bool
+
+    @property
+    def trajectories_dir(self) -> Path:
+        """Where trajectories are written, one JSON line each."""
+        return Path(self.run_dir) / "trajectories"
+
+    @property
+    def bank_versions_file(self) -> Path:
+        """JSON of bank id → content version, as found before the job started."""
+        return Path(self.run_dir) / "bank_versions.json"
+
+    def as_config(self) -> dict[str, Any]:
+        """Plain data, ready for verl's config."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> JobSettings:
+        """Read the sub-tree back out of verl's config.
+
+        Args:
+            config: verl's whole config as a worker got it (a DictConfig or a plain mapping).
+
+        Raises:
+            BackendError: the sub-tree is missing: the job was not started through napmem_rl.
+        """
+        tree = config.get(SUBTREE)
+        if tree is None:
+            raise BackendError.of(f"config key {SUBTREE}", "is missing", fix="Start the job with launch/grpo.py, not with verl's own entry point.")
+        if hasattr(tree, "_metadata"):  # a DictConfig
+            from omegaconf import OmegaConf
+
+            tree = OmegaConf.to_container(tree, resolve=True)
+        return cls(**{name: _SECTIONS[name](**value) if name in _SECTIONS else value for name, value in dict(tree).items()})

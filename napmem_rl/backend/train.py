@@ -1,0 +1,158 @@
+"""A GRPO job from recipe to checkpoints: check everything that can be checked, start Ray where no cluster is there, hand over to verl's trainer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import ray
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from napmem_rl.backend.preflight import JobInputs, check_inputs
+from napmem_rl.backend.run_files import keep_previous
+from napmem_rl.backend.settings import SUBTREE, JobSettings
+from napmem_rl.config.provenance import write_atomically
+from napmem_rl.config.recipe import Recipe
+from napmem_rl.errors import BackendError, NapMemError
+
+logger = logging.getLogger(__name__)
+
+METRICS_FILE = "metrics.jsonl"
+CHECKPOINT_CALLBACK = "napmem_rl.backend.checkpoints.ProvenanceCallback"
+
+
+def run_grpo(recipe: Recipe) -> Path:
+    """Train as the recipe says and wait for the end.
+
+    Returns:
+        the run directory: resolved.yaml, provenance.json, metrics.jsonl, trajectories/, global_step_*/.
+
+    Raises:
+        ConfigError, DataError: the recipe, its data, banks, model or judge cannot be used; nothing was started.
+        BackendError: the job failed; the message holds the cause.
+    """
+    inputs = check_inputs(recipe)
+    run_dir = Path(recipe.verl.trainer.default_local_dir)
+    config = build_config(recipe, inputs)
+    recipe.save_resolved(run_dir, inputs.bank_versions)
+    settings = JobSettings.from_config(config)
+    write_atomically(settings.bank_versions_file, json.dumps(dict(inputs.bank_versions)) + "\n")
+    keep_previous(run_dir / METRICS_FILE)
+    with ray_cluster(config, build_env(recipe, run_dir)):
+        _run_trainer(config)
+    return run_dir
+
+
+def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:
+    """verl's config for this job: the recipe's, our sub-tree, and what follows from both."""
+    config = recipe.verl.copy()
+    is_sync = config.trainer.v1.trainer_mode == "sync"
+    seed = OmegaConf.select(config, "data.seed")
+    settings = JobSettings(
+        memory=recipe.memory,
+        agent=recipe.agent,
+        reward=recipe.reward,
+        judge=recipe.judge,
+        report=recipe.report,
+        banks_dir=str(recipe.memory.banks),
+        run_dir=str(Path(config.trainer.default_local_dir).absolute()),
+        seed=int(config.actor_rollout_ref.rollout.seed if seed is None else seed),
+        is_sync=is_sync,
+    )
+    with open_dict(config):
+        config[SUBTREE] = settings.as_config()
+        config.reward.num_workers = 0  # verl's own reward loop: trajectories arrive with their reward
+        sampler = config.trainer.v1.sampler
+        sampler.sampler_kwargs = {**(sampler.sampler_kwargs or {}), "is_sync": is_sync}
+        if config.algorithm.adv_estimator != "grpo":
+            sampler.sampler_kwargs.min_group_rows = 1
+        if not config.trainer.get("checkpoint_callback_class"):
+            config.trainer.checkpoint_callback_class = CHECKPOINT_CALLBACK
+        storage = config.transfer_queue.backend.SimpleStorage
+        storage.total_storage_size = max(storage.total_storage_size, _count_queue_rows(config, inputs))
+    return config
+
+
+def build_env(recipe: Recipe, run_dir: Path) -> dict[str, str]:
+    """Environment of every process of the job: the recipe's, and where loggers write."""
+    model = str(OmegaConf.select(recipe.verl, "actor_rollout_ref.model.path"))
+    env = {"VERL_FILE_LOGGER_PATH": str(run_dir / METRICS_FILE), "TENSORBOARD_DIR": str(run_dir / "tensorboard"), "TRANSFER_QUEUE_ENABLE": "1"}
+    if model[:1] in "/.~":
+        env["HF_HUB_OFFLINE"] = "1"  # everything is on disk: no process may ask a hub
+    key = recipe.judge.api_key_env
+    if recipe.judge.kind == "openai" and key in os.environ:
+        env[key] = os.environ[key]  # reward workers on other nodes need it
+    return {name: os.environ.get(name, value) for name, value in env.items()} | _env_of_verl(recipe) | recipe.env
+
+
+def _env_of_verl(recipe: Recipe) -> dict[str, str]:
+    """What verl sets for its workers. On the CPU platform nothing of it applies, and importing verl here would cost the start some 8 s."""
+    if recipe.platform == "cpu":
+        return {}
+    os.environ.update(recipe.env)  # verl reads its platform at import
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    return dict(get_ppo_ray_runtime_env(recipe.verl)["env_vars"])
+
+
+@contextmanager
+def ray_cluster(config: DictConfig, env: Mapping[str, str]) -> Iterator[None]:
+    """Join the cluster that is there (RAY_ADDRESS, `ray_kwargs.ray_init.address`, a Ray job), else start Ray on this machine and stop it afterwards.
+
+    A Ray that this process is already connected to is used as it is and left running.
+
+    Raises:
+        BackendError: Ray did not start.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    options = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    is_cluster = bool(options.get("address") or os.environ.get("RAY_ADDRESS"))
+    if is_cluster:  # a running cluster has its own numbers of CPUs and GPUs, and refuses others
+        options = {name: value for name, value in options.items() if name not in ("num_cpus", "num_gpus", "include_dashboard")}
+    runtime_env = {name: value for name, value in (options.pop("runtime_env", None) or {}).items() if value is not None}
+    runtime_env["env_vars"] = dict(env)
+    os.environ.update(env)
+    try:
+        ray.init(**options, runtime_env=runtime_env, logging_level=logging.WARNING)
+    except (RuntimeError, ConnectionError, ValueError) as error:
+        raise BackendError.of("Ray", f"did not start ({type(error).__name__}: {error})") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _run_trainer(config: DictConfig) -> None:
+    """Run verl's trainer in its own actor; its failure comes back as one error."""
+    from napmem_rl.backend.job_runner import JobRunner
+
+    runner = ray.remote(num_cpus=1)(JobRunner).remote()
+    try:
+        ray.get(runner.run.remote(config))
+    except ray.exceptions.RayError as error:
+        raise find_cause(error) from error
+
+
+def find_cause(error: BaseException) -> NapMemError:
+    """Our own error out of Ray's wrapping, or a BackendError that names what failed."""
+    cause: BaseException | None = error
+    while isinstance(cause, ray.exceptions.RayTaskError):
+        cause = cause.cause
+    if isinstance(cause, NapMemError):
+        return type(cause)(cause.message)
+    lines = str(cause).strip().splitlines() or [""]
+    return BackendError.of("training job", f"failed ({type(cause).__name__}: {lines[0]})", fix="The worker's trace is in the output above.")
+
+
+def _count_queue_rows(config: DictConfig, inputs: JobInputs) -> int:
+    """Rows that the TransferQueue may hold at once: a training batch with padding and refills, or a whole validation set, and their prompts."""
+    rollout = config.actor_rollout_ref.rollout
+    train = config.data.train_batch_size * (2 * rollout.n + 1)
+    val = inputs.num_val_rows * (rollout.val_kwargs.n + 1)
+    return int(2 * max(train, val))

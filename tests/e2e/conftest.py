@@ -1,0 +1,184 @@
+"""One real GRPO job, shared by all end-to-end tests: start-up is most of its time.
+
+A tiny Llama, briefly taught to answer or to search and answer, trains for two steps through launch/grpo.py: Ray, two FSDP2 learners over gloo, the
+transformers rollout server, agent-loop and reward workers. The judge is an HTTP endpoint of this process that babbles over questions about "fog".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CITIES = ("oslo", "rome", "lima", "bern")
+PEOPLE = ("ana", "ben", "cleo", "dan")
+NUM_STEPS = 2
+
+
+@dataclass(frozen=True)
+class FinishedJob:
+    """What the job left behind."""
+
+    run_dir: Path
+    data_dir: Path
+    output: str
+    exit_code: int
+    wall_s: float
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One mapping for each line of metrics.jsonl, with its step under "step"."""
+        lines = (self.run_dir / "metrics.jsonl").read_text().splitlines()
+        return [{"step": entry["step"], **entry["data"]} for entry in map(json.loads, lines)]
+
+    def trajectories(self, kind: str) -> list[dict[str, Any]]:
+        """All lines of the trajectory files, kind "step" or "val"."""
+        return [json.loads(line) for path in sorted((self.run_dir / "trajectories").glob(f"{kind}_*.jsonl")) for line in path.read_text().splitlines()]
+
+
+class _JudgeHandler(BaseHTTPRequestHandler):
+    """Grades by equality; says something that is no verdict about fog."""
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        said = [message["content"] for message in request["messages"] if message["role"] == "user"][0]
+        try:
+            data = json.loads(said)
+            verdict = "correct" if data["answer"].strip() in data["references"] else "incorrect"
+            content = "Well, who knows?" if "fog" in data["question"] else json.dumps({"verdict": verdict, "reason": "compared"})
+        except ValueError:
+            content = "ready"
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+        body = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Silent."""
+
+
+@pytest.fixture(scope="session")
+def judge_url() -> Iterator[str]:
+    """Base URL of the judge's endpoint."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _JudgeHandler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
+def job_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared directory: rows, banks, model."""
+    directory = tmp_path_factory.mktemp("grpo_data")
+    write_banks(directory / "banks")
+    write_rows(directory)
+    write_model(directory / "model")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def finished_job(job_data: Path, judge_url: str, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
+    """The job, run once."""
+    run_dir = tmp_path_factory.mktemp("grpo_run") / "run"
+    recipe = Path(__file__).with_name("tiny_grpo.yaml")
+    arguments = [f"data.dir={job_data}", f"trainer.default_local_dir={run_dir}", f"judge.base_url={judge_url}"]
+    started = time.monotonic()
+    done = run_launcher([str(recipe), *arguments])
+    return FinishedJob(run_dir, job_data, done.stdout + done.stderr, done.returncode, time.monotonic() - started)
+
+
+def run_launcher(arguments: list[str], *, timeout_s: float = 600.0) -> subprocess.CompletedProcess[str]:
+    """launch/grpo.py in a process of its own, as a user starts it."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "JUDGE_KEY": "secret", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+    command = [sys.executable, str(ROOT / "launch" / "grpo.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=env, cwd=ROOT)
+
+
+def write_banks(directory: Path) -> None:
+    """One bank per person: where they live and what they like."""
+    from napmem_rl.memory.bank import save_bank
+    from napmem_rl.schema import Message, Profile, Record, RecordType, Track
+
+    for person, city in zip(PEOPLE, CITIES, strict=True):
+        time_of = "2024-03-0{}T10:00:00".format
+        messages = [
+            Message(message_id="msg:1", session_id="s1", role="user", speaker=person, text=f"i live in {city}", time=time_of(1)),
+            Message(message_id="msg:2", session_id="s1", role="user", speaker=person, text="i like tea", time=time_of(2)),
+        ]
+        records = [
+            Record(record_id="rec:1", type=RecordType.FACT, text=f"{person} lives in {city}", time=time_of(1), source_ids=("msg:1",), session_id="s1"),
+            Record(record_id="rec:2", type=RecordType.PREFERENCE, text=f"{person} likes tea", time=time_of(2), source_ids=("msg:2",), session_id="s1"),
+        ]
+        track = Track(track_id="trk:home", file_name="home.md", title="home", summary=city, narrative=city, time=time_of(1), record_ids=("rec:1",))
+        profile = Profile(text=f"{person} lives in {city}", time=time_of(2), source_ids=("rec:1", "trk:home"))
+        save_bank(directory / person, bank_id=person, messages=messages, records=records, tracks=[track], profile=profile, writer="test")
+
+
+def write_rows(directory: Path) -> None:
+    """Four questions a step, the last of each four about fog, where the judge gives no verdict."""
+    from napmem_rl.data.rows import save_rows
+    from napmem_rl.schema import AnswerKey, Task
+
+    def pair(name: str, index: int) -> tuple[Task, AnswerKey]:
+        person, city = PEOPLE[index % 4], CITIES[index % 4]
+        question = f"does {person} like fog ?" if index % 4 == 3 else f"where does {person} live ?"
+        task = Task(task_id=f"{name}-{index}", bank_id=person, question=question, category="fact", needs_memory=True, asked_at="2024-04-01T00:00:00")
+        return task, AnswerKey(task_id=task.task_id, references=(city,), evidence_ids=("msg:1",))
+
+    save_rows(directory / "train.parquet", [pair("train", i) for i in range(4 * NUM_STEPS)], data_source="tiny")
+    save_rows(directory / "dev.parquet", [pair("dev", i) for i in range(4)], data_source="tiny")
+
+
+def write_model(directory: Path) -> None:
+    """A Llama of two small layers that mostly writes well-formed episodes: an answer at once, or a search and then an answer."""
+    import torch
+
+    from napmem_rl.backend.tiny_policy import build_model, build_tokenizer, save_policy
+    from napmem_rl.schema import ToolCall
+    from napmem_rl.tools.parse import render_call
+
+    texts = [*PEOPLE, *CITIES, "where does live ? does like fog ? i live in lives in likes tea"]
+    texts += ["rec:1 2024-03-01 fact: . [msg:1] rec:2 2024-03-02 preference: [msg:2] msg:1 msg:2 no records found"]
+    tokenizer = build_tokenizer(texts, max_length=512)
+    rng = random.Random(0)
+
+    def episode() -> list[int]:
+        index = rng.randrange(4)
+        person, city = PEOPLE[index], CITIES[index]
+        question = rng.choice([f"where does {person} live ?", f"does {person} like fog ?"])
+        messages = [{"role": "user", "content": question}]
+        if rng.random() < 0.5:
+            call = render_call(ToolCall(name="search_records", arguments={"query": f"{person} live"}), "hermes")
+            found = f"rec:1 2024-03-01 fact: {person} lives in {city} [msg:1]\nrec:2 2024-03-02 preference: {person} likes tea [msg:2]"
+            messages += [{"role": "assistant", "content": call}, {"role": "tool", "content": found}]
+        messages.append({"role": "assistant", "content": f"<answer>{rng.choice([city, rng.choice(CITIES)])}</answer>"})
+        return tokenizer(tokenizer.apply_chat_template(messages, tokenize=False), add_special_tokens=False)["input_ids"]
+
+    model = build_model(tokenizer, seed=0, width=48, layers=2, heads=2, ffn=96)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(80):
+        rows = [episode() for _ in range(16)]
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
+        labels = torch.tensor([row + [-100] * (width - len(row)) for row in rows])
+        loss = model(input_ids=ids, attention_mask=(labels != -100).long(), labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    save_policy(model, tokenizer, directory)
