@@ -87,7 +87,7 @@ def take_turn(tokenizer: PreTrainedTokenizerFast, text: str, end: str) -> list[i
     return [*encode_with_controls(tokenizer, text), tokenizer.convert_tokens_to_ids(end)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=hostile_texts)
 def test_no_text_becomes_a_control_token_and_bytes_come_back(text: str) -> None:
     for tokenizer in BYTE_LEVEL:
@@ -96,7 +96,7 @@ def test_no_text_becomes_a_control_token_and_bytes_come_back(text: str) -> None:
         assert tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) == text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=hostile_texts)
 def test_a_word_level_vocabulary_gives_words_and_unknowns_alone(text: str) -> None:
     ids = encode_plain(WORD_TOKENIZER, text)
@@ -130,13 +130,20 @@ def test_truncation_set_by_others_does_not_cut_data() -> None:
     assert tokenizer.decode(encode_plain(tokenizer, text)) == text
 
 
-def test_tokens_added_later_are_known_to_be_controls() -> None:
+def test_a_word_that_is_also_an_added_token_is_spelled_out() -> None:
     tokenizer = build_byte_level(CHATML_ADDED, CHATML, eos_token="<|im_end|>")
-    (before,) = encode_plain(tokenizer, " moved")
+    (whole,) = encode_with_controls(tokenizer, " moved")
     tokenizer.add_tokens(["\u0120moved"])  # how the vocabulary writes " moved": the added token takes over its id
-    assert tokenizer.convert_tokens_to_ids("\u0120moved") == before
+    assert tokenizer.convert_tokens_to_ids("\u0120moved") == whole
     ids = encode_plain(tokenizer, " moved")
-    assert before not in ids and tokenizer.decode(ids) == " moved"
+    assert whole not in ids and tokenizer.decode(ids) == " moved"
+
+
+def test_a_token_added_after_the_first_use_does_not_come_out_of_data() -> None:
+    tokenizer = build_byte_level(CHATML_ADDED, CHATML, eos_token="<|im_end|>")
+    before = encode_plain(tokenizer, "<new>")
+    tokenizer.add_tokens(["<new>"])
+    assert encode_plain(tokenizer, "<new>") == before != encode_with_controls(tokenizer, "<new>")
 
 
 def test_a_character_with_nothing_but_an_added_token_is_an_error_not_a_leak() -> None:
@@ -181,7 +188,7 @@ def test_template_arguments_shape_the_opening_of_every_turn() -> None:
     assert TokenContext(CHATML_TOKENIZER).start([{"role": "user", "content": "Where?"}]).count(thought) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_prefixes_hold_and_the_mask_marks_what_was_sampled(data: st.DataObject) -> None:
     tokenizer = data.draw(st.sampled_from(ALL))

@@ -157,14 +157,14 @@ def test_an_unknown_format_is_a_configuration_error() -> None:
         render_call(JOB, "xml")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(text=turn_texts, tool_format=st.sampled_from([HERMES, CODER]))
 def test_any_text_gives_exactly_one_of_calls_answer_and_error(text: str, tool_format: str) -> None:
     turn = parse(text, tool_format)
     assert [bool(turn.calls), turn.answer is not None, turn.error is not None].count(True) == 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(query=strings, thinking=st.sampled_from(["", "<think>hm</think>\n"]))
 def test_every_string_survives_hermes(query: str, thinking: str) -> None:
     call = ToolCall(name="search_conversation", arguments={"query": query})
@@ -173,7 +173,7 @@ def test_every_string_survives_hermes(query: str, thinking: str) -> None:
     assert render_call(call, HERMES).count("</tool_call>") == 1  # a parser that looks for the first closing tag reads it as well
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(query=strings)
 def test_every_string_that_coder_can_express_survives_and_the_rest_is_refused(query: str) -> None:
     call = ToolCall(name="search_conversation", arguments={"query": query})
