@@ -1,0 +1,1 @@
+"""The distributed backend: the only package that imports ray, verl and vllm."""

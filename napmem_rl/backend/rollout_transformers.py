@@ -1,0 +1,3 @@
+"""stub"""
+def register_rollout() -> None:
+    pass

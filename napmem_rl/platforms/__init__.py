@@ -1,0 +1,1 @@
+"""Hardware platforms that verl does not ship."""
