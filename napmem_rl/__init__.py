@@ -1,0 +1,1 @@
+"""Reinforcement learning of long-term memory use, on verl."""
