@@ -111,7 +111,8 @@ def test_files_show_a_heading_and_the_body_with_its_links(bank: MemoryBank) -> N
     toolbox = build_toolbox(bank)
     work = call(toolbox, "read_file", file_name="work.md")
     assert work.text == (
-        "# Work (updated 2024-04-01)\nAna works at the tool library.\n- She moved to Oslo first. [rec:1]\n- Then she got the job, after a search that took many weeks. [rec:2]"
+        "# Work (updated 2024-04-01)\nAna works at the tool library.\n- She moved to Oslo first. [rec:1]\n"
+        "- Then she got the job, after a search that took many weeks. [rec:2]"
     )
     assert (work.level, work.item_ids, work.message_ids) == (Level.TRACK, ("trk:1",), ("msg:1", "msg:2", "msg:3"))
     profile = call(toolbox, "read_file", file_name="profile.md")
