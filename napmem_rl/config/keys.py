@@ -146,7 +146,9 @@ def check_keys(layer: Mapping[str, Any], source: str) -> None:
         if dotted in _known() or is_open(dotted):
             continue
         nearest = nearest_key(dotted)
-        raise ConfigError.of(f"{source}, key {dotted}", "is not a known key", fix=f"Did you mean {nearest}?" if nearest else "docs/architecture.md lists the sections.")
+        raise ConfigError.of(
+            f"{source}, key {dotted}", "is not a known key", fix=f"Did you mean {nearest}?" if nearest else "docs/architecture.md lists the sections."
+        )
 
 
 def walk_strings(layer: Mapping[str, Any], source: str, prefix: str = "") -> list[tuple[str, Any]]:
@@ -156,7 +158,9 @@ def walk_strings(layer: Mapping[str, Any], source: str, prefix: str = "") -> lis
         if is_open(prefix.removesuffix(".")) and prefix:
             leaves.append((f"{prefix}{key}", value))
         elif not isinstance(key, str) or "." in key:
-            raise ConfigError.of(f"{source}, key {prefix}{key}", "is not a plain name", got=key, expected="nested keys (a: {b: 1}) rather than dotted ones (a.b: 1)")
+            raise ConfigError.of(
+                f"{source}, key {prefix}{key}", "is not a plain name", got=key, expected="nested keys (a: {b: 1}) rather than dotted ones (a.b: 1)"
+            )
         elif isinstance(value, Mapping) and value:
             leaves += walk_strings(value, source, f"{prefix}{key}.")
         else:

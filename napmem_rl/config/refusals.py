@@ -53,40 +53,67 @@ def _under(root: str, *names: str) -> tuple[str, ...]:
 
 
 VLLM_ONLY = (
-    "cudagraph_capture_sizes data_parallel_size disable_log_stats enable_chunked_prefill enable_prefix_caching enable_rollout_routing_replay enforce_eager engine_kwargs "
-    "expert_parallel_size full_determinism gpu_memory_utilization ignore_eos layered_summon load_format logprobs_mode max_num_batched_tokens pipeline_model_parallel_size scheduling_policy"
+    "cudagraph_capture_sizes data_parallel_size disable_log_stats enable_chunked_prefill enable_prefix_caching enable_rollout_routing_replay enforce_eager "
+    "engine_kwargs expert_parallel_size full_determinism gpu_memory_utilization ignore_eos layered_summon load_format logprobs_mode max_num_batched_tokens "
+    "pipeline_model_parallel_size scheduling_policy"
 ).split()
 
 NO_EFFECT: tuple[Rule, ...] = (
     # The transformers rollout server and the CPU platform
     Rule(_under(ROLLOUT, *VLLM_ONLY), "the transformers rollout server has no such setting", _uses_transformers),
-    Rule(_under(f"{ACTOR}.fsdp_config", "param_offload", "optimizer_offload", "offload_policy"), "on the cpu platform there is no device to offload from", _is_cpu),
+    Rule(
+        _under(f"{ACTOR}.fsdp_config", "param_offload", "optimizer_offload", "offload_policy"),
+        "on the cpu platform there is no device to offload from",
+        _is_cpu,
+    ),
     Rule(_under("actor_rollout_ref.ref.fsdp_config", "param_offload", "offload_policy"), "on the cpu platform there is no device to offload from", _is_cpu),
     Rule((f"{MODEL}.enable_activation_offload", f"{MODEL}.use_liger"), "on the cpu platform it needs a GPU", _is_cpu),
     Rule(("trainer.device",), "`platform` decides it"),
     # The episode is ours: its limits and tools live in `agent`
     Rule((f"{ROLLOUT}.multi_turn", "data.tool_config_path", "data.function_tool_path"), "episodes are driven by the `agent` section"),
-    Rule(("data.max_prompt_length", "data.max_response_length", f"{ROLLOUT}.max_model_len", *_under(ROLLOUT, "prompt_length", "response_length")), "agent.max_context_tokens sets it"),
+    Rule(
+        ("data.max_prompt_length", "data.max_response_length", f"{ROLLOUT}.max_model_len", *_under(ROLLOUT, "prompt_length", "response_length")),
+        "agent.max_context_tokens sets it",
+    ),
     Rule((f"{ROLLOUT}.trace",), "verl's v1 trainer does not trace; report.trajectories writes every trajectory"),
     # Rewards come from our reward workers
     Rule(("custom_reward_function", "reward_model", "sandbox_fusion"), "verl keeps these only for old configs"),
     Rule(_under("reward", "custom_reward_function", "reward_manager", "reward_model", "sandbox_fusion"), "our reward workers score trajectories; see `judge`"),
-    Rule(_under("judge", "base_url", "model", "api_key_env", "timeout_s", "max_retries", "cache_dir", "temperature", "max_concurrency"), "the lexical judge calls no model; judge.kind=openai does", lambda s: s["judge"]["kind"] == "lexical"),
+    Rule(
+        _under("judge", "base_url", "model", "api_key_env", "timeout_s", "max_retries", "cache_dir", "temperature", "max_concurrency"),
+        "the lexical judge calls no model; judge.kind=openai does",
+        lambda s: s["judge"]["kind"] == "lexical",
+    ),
     # Settings that verl 0.9.1 carries but never reads in its v1 trainer
     Rule((f"{ROLLOUT}.mode", f"{ROLLOUT}.over_sample_rate", f"{ROLLOUT}.do_sample"), "verl's v1 trainer never reads it"),
     Rule((f"{ROLLOUT}.val_kwargs.do_sample",), f"verl's v1 trainer never reads it; {ROLLOUT}.val_kwargs.temperature=0 is greedy"),
     Rule(("algorithm.use_pf_ppo", "algorithm.pf_ppo", "trainer.esi_redundant_time", "data.reward_fn_key"), "verl's v1 trainer never reads it"),
     Rule(("trainer.use_v1",), "only verl's v1 trainer is supported"),
     Rule((f"{ACTOR}.grad_clip", f"{ACTOR}.optim.warmup_style"), f"its place is {ACTOR}.optim.clip_grad or lr_scheduler_type"),
-    Rule((f"{ACTOR}.clip_ratio",), f"{ACTOR}.clip_ratio_low and clip_ratio_high take precedence", lambda s: None not in (select(s, f"{ACTOR}.clip_ratio_low"), select(s, f"{ACTOR}.clip_ratio_high"))),
+    Rule(
+        (f"{ACTOR}.clip_ratio",),
+        f"{ACTOR}.clip_ratio_low and clip_ratio_high take precedence",
+        lambda s: None not in (select(s, f"{ACTOR}.clip_ratio_low"), select(s, f"{ACTOR}.clip_ratio_high")),
+    ),
     Rule(("algorithm.filter_groups.max_num_gen_batches",), "verl's v1 replay buffer ignores it; max_inflight_gen_batches bounds generation"),
     # Settings of something that is switched off
-    Rule(("critic", "algorithm.gamma", "algorithm.lam", "trainer.critic_warmup"), "without a critic (algorithm.adv_estimator=gae) nothing reads it", _estimator_is_not("gae")),
+    Rule(
+        ("critic", "algorithm.gamma", "algorithm.lam", "trainer.critic_warmup"),
+        "without a critic (algorithm.adv_estimator=gae) nothing reads it",
+        _estimator_is_not("gae"),
+    ),
     Rule(("algorithm.norm_adv_by_std_in_grpo",), "only algorithm.adv_estimator=grpo reads it", _estimator_is_not("grpo")),
     Rule((f"{ACTOR}.kl_loss_coef", f"{ACTOR}.kl_loss_type"), f"{ACTOR}.use_kl_loss is off", _without(f"{ACTOR}.use_kl_loss")),
     Rule(("algorithm.kl_ctrl", "algorithm.kl_penalty"), "algorithm.use_kl_in_reward is off", _without("algorithm.use_kl_in_reward")),
-    Rule(_under(MODEL, "lora_alpha", "target_modules", "exclude_modules"), f"{MODEL}.lora_rank is 0", lambda s: not select(s, f"{MODEL}.lora_rank") and not select(s, f"{MODEL}.lora_adapter_path")),
-    Rule(tuple(_under(f"{MODEL}.lora", *"type rank alpha dropout target_modules exclude_modules dropout_position dtype adapter_path".split())), f"only Megatron reads it; {MODEL}.lora_rank and its neighbours are for FSDP"),
+    Rule(
+        _under(MODEL, "lora_alpha", "target_modules", "exclude_modules"),
+        f"{MODEL}.lora_rank is 0",
+        lambda s: not select(s, f"{MODEL}.lora_rank") and not select(s, f"{MODEL}.lora_adapter_path"),
+    ),
+    Rule(
+        tuple(_under(f"{MODEL}.lora", *"type rank alpha dropout target_modules exclude_modules dropout_position dtype adapter_path".split())),
+        f"only Megatron reads it; {MODEL}.lora_rank and its neighbours are for FSDP",
+    ),
     Rule(("trainer.v1.colocate_async",), "trainer.v1.trainer_mode is another", lambda s: select(s, "trainer.v1.trainer_mode") != "colocate_async"),
     Rule(("trainer.v1.separate_async",), "trainer.v1.trainer_mode is another", lambda s: select(s, "trainer.v1.trainer_mode") != "separate_async"),
 )
@@ -138,7 +165,11 @@ def _positive(settings: Settings) -> Iterator[Fault]:
 
 def _sizes(settings: Settings) -> Iterator[Fault]:
     agent = settings["agent"]
-    for small, large in (("max_result_tokens", "max_episode_tool_tokens"), ("max_episode_tool_tokens", "max_context_tokens"), ("max_turn_tokens", "max_context_tokens")):
+    for small, large in (
+        ("max_result_tokens", "max_episode_tool_tokens"),
+        ("max_episode_tool_tokens", "max_context_tokens"),
+        ("max_turn_tokens", "max_context_tokens"),
+    ):
         if agent[small] > agent[large]:
             yield Fault(f"agent.{small}", f"is larger than agent.{large}", f"at most {agent[large]}")
     batch, mini = select(settings, "data.train_batch_size"), select(settings, f"{ACTOR}.ppo_mini_batch_size")
@@ -160,7 +191,11 @@ def _sampling(settings: Settings) -> Iterator[Fault]:
 def _engine(settings: Settings) -> Iterator[Fault]:
     custom_sampler = select(settings, "trainer.v1.sampler.custom_sampler.path")
     if select(settings, "algorithm.filter_groups.enable") and custom_sampler:
-        yield Fault("algorithm.filter_groups.enable", "would be silently ignored beside trainer.v1.sampler.custom_sampler", "false, or trainer.v1.sampler.custom_sampler.path=null")
+        yield Fault(
+            "algorithm.filter_groups.enable",
+            "would be silently ignored beside trainer.v1.sampler.custom_sampler",
+            "false, or trainer.v1.sampler.custom_sampler.path=null",
+        )
     if _is_cpu(settings) and select(settings, f"{ACTOR}.strategy") != "fsdp2":
         yield Fault(f"{ACTOR}.strategy", "does not run on the cpu platform", "fsdp2")
 
@@ -176,7 +211,9 @@ def notices_of(settings: Settings) -> tuple[str, ...]:
     """Allowed choices that depart from the paper, each as a sentence for the user."""
     notices = []
     if select(settings, "algorithm.adv_estimator") == "grpo" and select(settings, "algorithm.norm_adv_by_std_in_grpo"):
-        notices.append("algorithm.norm_adv_by_std_in_grpo is on: NapMem's advantage is the reward minus the group mean, without division by the standard deviation.")
+        notices.append(
+            "algorithm.norm_adv_by_std_in_grpo is on: NapMem's advantage is the reward minus the group mean, without division by the standard deviation."
+        )
     if select(settings, "algorithm.adv_estimator") != "grpo":
         notices.append(f"algorithm.adv_estimator is {select(settings, 'algorithm.adv_estimator')}: NapMem trains with grpo.")
     return tuple(notices)

@@ -55,7 +55,9 @@ def parse_yaml(text: str, what: str) -> Any:
 def load_yaml(path: Path) -> Tree:
     """A YAML file whose top level is a mapping; an empty file is an empty mapping."""
     if not path.is_file():
-        raise ConfigError.of(f"recipe {path}", "no such file" if not path.exists() else "is not a file", fix="Recipes that ship with the project lie in recipes/.")
+        raise ConfigError.of(
+            f"recipe {path}", "no such file" if not path.exists() else "is not a file", fix="Recipes that ship with the project lie in recipes/."
+        )
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -75,7 +77,9 @@ def parse_override(text: str) -> Tree:
     if not sign or not key:
         raise ConfigError.of(f"argument {text!r}", "is not an override", expected="key=value, e.g. trainer.total_training_steps=2")
     if key[0] in "+~":
-        raise ConfigError.of(f"argument {text!r}", f"starts with {key[0]!r}", expected="key=value", fix=f"Drop the {key[0]!r}: known keys need none, unknown ones are refused.")
+        raise ConfigError.of(
+            f"argument {text!r}", f"starts with {key[0]!r}", expected="key=value", fix=f"Drop the {key[0]!r}: known keys need none, unknown ones are refused."
+        )
     tree: Any = parse_yaml(value, f"argument {text!r}")
     for part in reversed(key.split(".")):
         tree = {part: tree}

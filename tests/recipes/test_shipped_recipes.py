@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from napmem_rl.config.recipe import Recipe, load_recipe
 from napmem_rl.errors import ConfigError
 

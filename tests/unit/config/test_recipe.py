@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
+
 from napmem_rl.config.recipe import Recipe, load_recipe
 from napmem_rl.errors import ConfigError
-from omegaconf import OmegaConf
 
 ROOT = Path(__file__).resolve().parents[3]
 CPU = "platform: cpu\ndata: {dir: /d, train_batch_size: 4}\nactor_rollout_ref: {model: {path: hub/model}, actor: {ppo_mini_batch_size: 2}, rollout: {n: 4}}\n"
@@ -271,7 +272,9 @@ def test_the_revision_comes_from_the_environment_where_there_is_no_repository(tm
 
 
 def run_launcher(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(ROOT / "launch" / "grpo.py"), *arguments], cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "launch" / "grpo.py"), *arguments], cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True
+    )
 
 
 def test_the_launcher_answers_bad_input_with_one_line_and_exit_code_2(tmp_path: Path) -> None:
@@ -286,6 +289,9 @@ def test_a_dry_run_prints_the_configuration_and_checks_paths_without_loading_tor
     assert "actor_rollout_ref.rollout.n: 4" in done.stdout
     for name in ("train.parquet", "dev.parquet", "banks"):
         (tmp_path / name).mkdir()
-    code = f"import sys; sys.path.insert(0, 'launch'); import grpo; rc = grpo.main([{str(tmp_path / 'r.yaml')!r}, 'data.dir={tmp_path}', '--dry-run']); print(rc, {{'torch', 'ray', 'verl'}} & set(sys.modules))"
+    code = (
+        f"import sys; from napmem_rl.cli import main; rc = main(['grpo', {str(tmp_path / 'r.yaml')!r}, 'data.dir={tmp_path}', '--dry-run']); "
+        "print(rc, {'torch', 'ray', 'verl'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
     assert done.stdout.splitlines()[-1] == "0 set()", done.stderr

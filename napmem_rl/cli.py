@@ -1,0 +1,106 @@
+"""The `napmem` command: look into a memory bank and check it.
+
+::
+
+    napmem bank verify DIR            every problem of a bank, one a line; exit status 1 if there is one
+    napmem bank show DIR              what a bank holds
+    napmem bank show DIR ITEM_ID      an item and the chain of what it rests on, down to the messages
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from napmem_rl.errors import NapMemError
+from napmem_rl.memory.bank import MemoryBank, verify_bank
+from napmem_rl.memory.pyramid import PROFILE_ID
+from napmem_rl.schema import Message, Record, Track
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status (0 fine, 1 a problem found or bad input; argparse itself exits with 2)."""
+    args = _build_parser().parse_args(argv)
+    try:
+        status = args.run(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader has seen enough, as in `napmem bank show DIR | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except NapMemError as error:
+        print(f"napmem: {error}", file=sys.stderr)
+        return 1
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="napmem", description="Look into memory banks.")
+    areas = parser.add_subparsers(required=True, metavar="AREA")
+    bank = areas.add_parser("bank", help="memory banks on disk").add_subparsers(required=True, metavar="COMMAND")
+    verify = bank.add_parser("verify", help="check every file and every link of a bank")
+    verify.add_argument("dir", type=Path, metavar="DIR")
+    verify.set_defaults(run=_run_verify)
+    show = bank.add_parser("show", help="what a bank holds, or one item with all that it rests on")
+    show.add_argument("dir", type=Path, metavar="DIR")
+    show.add_argument("item_id", nargs="?", metavar="ITEM_ID", help="msg:12, rec:7, trk:3, profile, or a file name")
+    show.set_defaults(run=_run_show)
+    return parser
+
+
+def _run_verify(args: argparse.Namespace) -> int:
+    problems = verify_bank(args.dir)
+    for problem in problems:
+        print(problem)
+    print(f"bank {args.dir}: {len(problems)} problem(s)" if problems else f"bank {args.dir}: fine", file=sys.stderr if problems else sys.stdout)
+    return 1 if problems else 0
+
+
+def _run_show(args: argparse.Namespace) -> int:
+    bank = MemoryBank.open(args.dir)
+    for line in _describe_bank(bank) if args.item_id is None else _describe_item(bank, _find_id(bank, args.item_id), 0):
+        print(line)
+    return 0
+
+
+def _find_id(bank: MemoryBank, name: str) -> str:
+    """An item id as it is, or the id of the item that a file of this name holds."""
+    item = bank.item_of_file(name)
+    item_id = name if item is None else getattr(item, "track_id", PROFILE_ID)
+    bank.provenance(item_id)  # raises for an unknown one
+    return item_id
+
+
+def _describe_bank(bank: MemoryBank) -> Iterator[str]:
+    yield f"bank {bank.bank_id}, version {bank.version}, written by {bank.writer}"
+    yield f"{len(bank.messages)} messages, {len(bank.records)} records, {len(bank.tracks)} tracks"
+    yield from (f"{track.track_id}  {track.file_name}  {track.summary}" for track in bank.tracks)
+    yield f"{PROFILE_ID}  profile.md  {len(bank.profile.text)} characters, {len(bank.profile.source_ids)} links"
+
+
+def _describe_item(bank: MemoryBank, item_id: str, depth: int) -> Iterator[str]:
+    """The item, then what it rests on, indented by level."""
+    item: Message | Record | Track | None = bank.message(item_id) or bank.record(item_id) or next((t for t in bank.tracks if t.track_id == item_id), None)
+    indent = "  " * depth
+    match item:
+        case Message():
+            caption = f" [image: {item.caption}]" if item.caption else ""
+            yield f"{indent}{item_id} {item.time} {item.speaker}: {item.text}{caption}"
+            return
+        case Record():
+            yield f"{indent}{item_id} {item.time} {item.type}: {item.text}"
+            sources = item.source_ids
+        case Track():
+            yield f"{indent}{item_id} {item.time} {item.title}: {item.summary}"
+            sources = item.record_ids
+        case _:
+            yield from (f"{indent}{line}" for line in (f"{PROFILE_ID} {bank.profile.time}", *bank.profile.text.splitlines()))
+            sources = bank.profile.source_ids
+    for source_id in sources:
+        yield from _describe_item(bank, source_id, depth + 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""Recipes of supervised training: sparse YAML over verl's SFT configuration and a few sections of ours.
+
+Layers, lowest first: verl's `sft_trainer_engine` and ours · the platform · the recipe · `key=value` arguments. Ours:
+
+- `platform: cpu | gpu`; `agent`, `memory`: as in a training recipe, and to be the same as in the one that follows
+- `data.dir`: a directory that launch/prepare_data.py has written; demonstrations come from its train split alone
+- `demonstrations.count`: how many to make
+- `output`: directory for the trained model in Hugging Face form
+- `model.path: smollm2` stands for the converted SmolLM2-135M-Instruct
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from napmem_rl.config.sections import AgentConfig, MemoryConfig
+from napmem_rl.config.tree import Tree, load_yaml, merge, parse_override, resolve, walk
+from napmem_rl.errors import ConfigError
+
+DATASET = {"path": "pkg://napmem_rl.backend.sft_dataset", "name": "DemonstrationDataset"}
+OPEN_SUBTREES = ("model.override_config", "engine.mixed_precision", "engine.wrap_policy", "optim.override_optimizer_config", "profiler")
+PLATFORMS: dict[str, Tree] = {
+    "cpu": {
+        "engine": {"strategy": "fsdp2", "use_torch_compile": False, "mixed_precision": {"param_dtype": "fp32", "reduce_dtype": "fp32"}},
+        "model": {"enable_gradient_checkpointing": False, "override_config": {"attn_implementation": "napmem_varlen"}},
+        "trainer": {"device": "cpu"},
+    },
+    "gpu": {"engine": {"strategy": "fsdp2"}},
+}
+SHARED: Tree = {  # on every platform
+    "data": {"custom_cls": DATASET, "num_workers": 0, "use_dynamic_bsz": True},
+    "checkpoint": {"save_contents": ["model", "hf_model"]},
+    "trainer": {"logger": ["console"], "project_name": "napmem", "experiment_name": "sft", "resume_mode": "disable", "n_gpus_per_node": 1},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftRecipe:
+    """A resolved recipe. `verl` is what verl's SFT trainer takes; `data.train_files` is set when the demonstrations are made."""
+
+    path: Path
+    platform: str
+    data_dir: Path
+    output: Path
+    count: int
+    agent: AgentConfig
+    memory: MemoryConfig
+    verl: DictConfig
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment of the trainer's processes."""
+        return {"VERL_USE_EXTERNAL_MODULES": "napmem_rl.backend.plugin", "TOKENIZERS_PARALLELISM": "false"} | (
+            {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1"} if self.platform == "cpu" else {}
+        )
+
+
+def load_sft_recipe(path: str | Path, overrides: Sequence[str] = ()) -> SftRecipe:
+    """Read, check and resolve a recipe of `launch/sft.py`.
+
+    Raises:
+        ConfigError: file missing or malformed, unknown key (the nearest is named), wrong type of ours, something left open. The message names the key.
+    """
+    path = Path(path)
+    layers = [(f"recipe {path}", load_yaml(path)), *((f"argument {text!r}", parse_override(text)) for text in overrides)]
+    for source, layer in layers:
+        _check_keys(layer, source)
+    platform = "gpu"
+    for source, layer in layers:
+        platform = layer.get("platform", platform)
+        if platform not in PLATFORMS:
+            raise ConfigError.of(f"{source}, key platform", "is none of the platforms", got=platform, expected=" or ".join(PLATFORMS))
+    tree = merge(merge(_defaults(), SHARED), PLATFORMS[platform])
+    for _, layer in layers:
+        merge(tree, layer)
+    missing = [dotted for dotted, value in walk(tree) if value == "???"]
+    if missing:
+        raise ConfigError.of(f"recipe {path}", f"leaves open {', '.join(missing)}", fix=f"Give it: {' '.join(f'{dotted}=…' for dotted in missing)}")
+    return _build(path, platform, resolve(tree, f"recipe {path}"))
+
+
+def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:
+    count = tree.pop("demonstrations")["count"]
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ConfigError.of(f"recipe {path}, key demonstrations.count", "is not a number of demonstrations", got=count, expected="an integer from 1")
+    sections = {name: _section(cls, tree.pop(name), f"recipe {path}, section {name}") for name, cls in (("agent", AgentConfig), ("memory", MemoryConfig))}
+    data_dir, output = Path(tree["data"].pop("dir")).expanduser().absolute(), Path(tree.pop("output")).expanduser().absolute()
+    tree.pop("platform")
+    tree["data"]["max_length"] = sections["agent"].max_context_tokens
+    return SftRecipe(path=path, platform=platform, data_dir=data_dir, output=output, count=count, verl=OmegaConf.create(tree), **sections)
+
+
+def _section(cls: type, values: Mapping[str, Any], what: str) -> Any:
+    """A section of ours, each value of the type of its default."""
+    for field in dataclasses.fields(cls):
+        default, value = field.default, values[field.name]
+        if default is not None and (type(value) is not type(default)) and not (isinstance(default, float) and type(value) is int):
+            raise ConfigError.of(f"{what}, key {field.name}", "has the wrong type", got=value, expected=type(default).__name__)
+    return cls(**values)
+
+
+def _defaults() -> Tree:
+    ours = {name: dataclasses.asdict(cls()) for name, cls in (("agent", AgentConfig), ("memory", MemoryConfig))}
+    given = {"platform": "gpu", "output": "???", "demonstrations": {"count": 64}, "data": {"dir": "???"}}
+    return merge(merge(OmegaConf.to_container(_compose(), resolve=False), {"engine": {"mixed_precision": None}}), merge(ours, given))
+
+
+@functools.cache
+def _compose() -> DictConfig:
+    spec = importlib.util.find_spec("verl")
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError.of("package verl", "is not installed", fix="Install the project with one of its extras: cpu or gpu.")
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(config_dir=str(Path(spec.submodule_search_locations[0], "trainer", "config")), version_base=None):
+        return compose("sft_trainer_engine")
+
+
+@functools.cache
+def _known() -> tuple[str, ...]:
+    return tuple(dotted for dotted, _ in walk(_defaults()))
+
+
+def _check_keys(layer: Mapping[str, Any], source: str) -> None:
+    for dotted, _ in walk(layer):
+        if dotted in _known() or any(dotted == root or dotted.startswith(f"{root}.") for root in OPEN_SUBTREES):
+            continue
+        nearest = difflib.get_close_matches(dotted, _known(), n=1)
+        raise ConfigError.of(f"{source}, key {dotted}", "is not a known key", fix=f"Did you mean {nearest[0]}?" if nearest else None)
