@@ -194,7 +194,8 @@ class Trajectory:
 
     def __post_init__(self) -> None:
         if (self.final_answer is not None) != (self.status is Status.COMPLETED):
-            raise ValueError(f"Trajectory {self.task.task_id}: status {self.status} with final_answer {self.final_answer!r}; an answer goes with completed alone")
+            problem = f"status {self.status} with final_answer {self.final_answer!r}; an answer goes with completed alone"
+            raise ValueError(f"Trajectory {self.task.task_id}: {problem}")
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
@@ -219,7 +220,8 @@ class ScoredTrajectory:
 
     def __post_init__(self) -> None:
         if (self.reward is None) == (self.abstained is None):
-            raise ValueError(f"ScoredTrajectory {self.trajectory.task.task_id}: needs either a reward or a reason to abstain, got {self.reward!r} and {self.abstained!r}")
+            problem = f"needs either a reward or a reason to abstain, got {self.reward!r} and {self.abstained!r}"
+            raise ValueError(f"ScoredTrajectory {self.trajectory.task.task_id}: {problem}")
         if self.reward is not None and not math.isfinite(self.reward):
             raise ValueError(f"ScoredTrajectory {self.trajectory.task.task_id}: reward is {self.reward}, expected a finite number")
 
@@ -252,7 +254,8 @@ class RerankDecision:
 
     def __post_init__(self) -> None:
         if len(self.scores) != len(self.candidate_ids) or len(self.cited) != len(self.chosen):
-            raise ValueError(f"RerankDecision: {len(self.candidate_ids)} candidates, {len(self.scores)} scores, {len(self.chosen)} chosen, {len(self.cited)} citations; lengths must pair up")
+            lengths = f"{len(self.candidate_ids)} candidates, {len(self.scores)} scores, {len(self.chosen)} chosen, {len(self.cited)} citations"
+            raise ValueError(f"RerankDecision: {lengths}; lengths must pair up")
 
 
 def as_json(value: Any) -> dict[str, Any]:

@@ -40,12 +40,12 @@ CONTROL = "control"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quickstart:
-    """One quickstart: where its recipe and its run directory are, the seed of everything, and the length of training in GRPO steps."""
+    """One quickstart: where its recipe and its run directory are, the seed of everything, and the length of training (None: the recipe's)."""
 
     recipe_path: Path
     run_dir: Path
     seed: int
-    steps: int
+    steps: int | None = None
     install_s: float | None = None
 
     @property
@@ -60,14 +60,9 @@ class Quickstart:
 
     def overrides(self) -> list[str]:
         """Arguments of launch/grpo.py for this run."""
-        return [
-            f"data.dir={self.data_dir}",
-            f"data.seed={self.seed}",
-            f"actor_rollout_ref.actor.data_loader_seed={self.seed}",
-            f"trainer.total_training_steps={self.steps}",
-            f"trainer.save_freq={self.steps}",
-            f"trainer.default_local_dir={self.grpo_dir}",
-        ]
+        steps = [f"trainer.total_training_steps={self.steps}", f"trainer.save_freq={self.steps}"] if self.steps else []
+        seeds = [f"data.seed={self.seed}", f"actor_rollout_ref.actor.data_loader_seed={self.seed}"]
+        return [f"data.dir={self.data_dir}", f"trainer.default_local_dir={self.grpo_dir}", *seeds, *steps]
 
 
 class Clock:
@@ -90,19 +85,20 @@ def run_quickstart(job: Quickstart) -> dict[str, Any]:
     """Run all phases and return what summary.json holds."""
     load = os.getloadavg()[0]
     job.data_dir.mkdir(parents=True, exist_ok=True)
-    recipe = load_recipe(job.recipe_path, ["data.dir=" + str(job.data_dir)])
+    recipe = load_recipe(job.recipe_path, job.overrides())
+    steps = int(recipe.verl.trainer.total_training_steps)
     clock = Clock()
     splits = (TRAIN, DEV, TEST)
     with clock.phase("banks", f"{sum(split.num_users for split in splits)} synthetic users, four levels of memory each"):
         build_world(splits, job.seed, job.data_dir, recipe.memory, num_workers=os.cpu_count() or 1, on_progress=_print_banks())
     with clock.phase("sft", "two cold starts side by side: sloppy demonstrations (where GRPO begins) and clean ones (for reference)"):
         run_cold_starts(_cold_starts(job, recipe), on_wait=_follow_sft(job))
-    with clock.phase("grpo", f"{job.steps} steps through verl: rollout server, agent loops, reward workers, two FSDP2 learners"):
-        trained = _run_grpo(job)
+    with clock.phase("grpo", f"{steps} steps through verl: rollout server, agent loops, reward workers, two FSDP2 learners"):
+        trained = _run_grpo(job, steps)
     with clock.phase("eval", f"{TEST.num_users} held-out users, sampled and greedy"):
         scored, facts, references = _evaluate(job, recipe, trained)
     pairs = [BeforeAfter(mode=mode, before=facts["before", mode], after=facts["after", mode]) for mode in MODES]
-    summary = {"seed": job.seed, "steps": job.steps, "judge": LexicalJudge.name, "load_at_start": round(load, 2)}
+    summary = {"seed": job.seed, "steps": steps, "judge": LexicalJudge.name, "load_at_start": round(load, 2)}
     summary |= build_summary(pairs, references, control=CONTROL)
     summary["seconds"] = {"install": job.install_s, **clock.seconds, "job": round(sum(clock.seconds.values()), 1)}
     text = "\n\n".join([render_table(pairs, references, judge=LexicalJudge.name), _render_transcripts(scored)])
@@ -122,13 +118,13 @@ def _cold_starts(job: Quickstart, recipe: Recipe) -> list[ColdStart]:
     return [build("sloppy", SLOPPY, job.data_dir / "model"), build("clean", CLEAN, job.data_dir / "model_clean")]
 
 
-def _run_grpo(job: Quickstart) -> Path:
+def _run_grpo(job: Quickstart, steps: int) -> Path:
     """Train in a process of its own, its output passed on; returns the HuggingFace directory of the last checkpoint."""
     launcher = Path(__file__).resolve().parents[2] / "launch" / "grpo.py"
     done = subprocess.run([sys.executable, str(launcher), str(job.recipe_path), *job.overrides()], check=False)
     if done.returncode != 0:
         raise BackendError.of("GRPO", f"ended with exit code {done.returncode}", fix=f"Its output is above; its run directory is {job.grpo_dir}.")
-    trained = job.grpo_dir / f"global_step_{job.steps}" / "actor" / "huggingface"
+    trained = job.grpo_dir / f"global_step_{steps}" / "actor" / "huggingface"
     if not (trained / "config.json").is_file():
         raise BackendError.of("GRPO", "left no model of its last step", expected=str(trained))
     return trained
