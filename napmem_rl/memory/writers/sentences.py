@@ -21,7 +21,8 @@ _OPENER = re.compile(
 )
 _SMALL_TALK = re.compile(
     r"(?:thanks?|thank you|good luck|congrat\w*|see (?:you|ya)|talk (?:to you )?(?:soon|later)|take care|bye|goodbye|glad|happy to|nice|good to|great|awesome"
-    r"|amazing|wow|hey|hi|hello|appreciate|sounds?|can't wait|keep|hope|hopefully|wish|let me know|believe in|you got this|got it|no (?:problem|worries)|same here|me too"
+    r"|amazing|wow|hey|hi|hello|appreciate|sounds?|can't wait|keep|hope|hopefully|wish|let me know|believe in|you got this|got it|no (?:problem|worries)"
+    r"|same here|me too"
     r"|love (?:it|that|this)|i (?:\w+ )?(?:agree|hope|wish|bet|understand|see|know|guess|believe in|appreciate|get it|get you|feel you|hear you)\b"
     r"|i(?:'m| am) (?:\w+ )?(?:glad|proud of you|happy for|sure you|sorry to|here for you|happy to hear|excited for you|all ears"
     r"|good|fine|doing (?:well|good|great))"
@@ -47,8 +48,8 @@ _PREFERENCE = re.compile(
 )
 _LASTING = re.compile(
     r"\bmy (?:\w+ ){1,3}(?:is|are) \w|\bmy \w+'s name\b|\bi(?:'m| am) (?:a|an|from|allergic|married|single|divorced|vegan|vegetarian|retired|\d+)\b"
-    r"|\b(?:i|we)(?: also| now| still| currently| don't| never| always| usually)* (?:live|work as|work at|work for|have a|have an|have \w+ (?:kids|children|dogs|cats)"
-    r"|own|study|speak|teach|eat|drink|drive|play)\b|\bi was born\b",
+    r"|\b(?:i|we)(?: also| now| still| currently| don't| never| always| usually)* (?:live|work as|work at|work for|have a|have an"
+    r"|have \w+ (?:kids|children|dogs|cats)|own|study|speak|teach|eat|drink|drive|play)\b|\bi was born\b",
     re.IGNORECASE,
 )
 _SECOND_PERSON = re.compile(r"\b(?:you|your|yours)\b", re.IGNORECASE)
@@ -58,9 +59,9 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 _PAST = frozenset(
-    "went bought took ate got met saw made came gave found won lost left began built broke brought caught chose drank drove fell felt flew forgot grew heard"
-    " held kept knew led paid ran rode said sang sat sent slept sold spent spoke stood swam taught thought threw told understood wore wrote quit had"
-    " became hung".split()
+    "went bought took ate got met saw made came gave found won lost left began built broke brought caught chose drank drove fell felt flew forgot grew"
+    " heard held kept knew led paid ran rode said sang sat sent slept sold spent spoke stood swam taught thought threw told understood wore wrote quit"
+    " had became hung".split()
 )
 _NOT_PAST = frozenset("need feed speed proceed succeed exceed indeed hundred bed red seed wed".split())
 _BE = frozenset("i'm am is are isn't aren't we're".split())

@@ -1,0 +1,60 @@
+"""The `napmem bank` commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from napmem_rl.cli import main
+from napmem_rl.memory.builder import build_bank
+from napmem_rl.schema import Message
+
+
+@pytest.fixture
+def bank_dir(tmp_path):
+    texts = ["My sister is Mia.", "Mia lives in Oslo.", "I prefer tea."]
+    messages = [
+        Message(message_id=f"msg:{n}", session_id="s", role="user", speaker="User", text=text, time=f"2024-01-0{n}T10:00:00") for n, text in enumerate(texts, 1)
+    ]
+    build_bank(tmp_path / "bank", "u1", messages)
+    return tmp_path / "bank"
+
+
+def test_verify_says_fine_or_lists_problems_and_fails(bank_dir, capsys):
+    assert main(["bank", "verify", str(bank_dir)]) == 0
+    assert "fine" in capsys.readouterr().out
+    (bank_dir / "messages.jsonl").write_text("")
+    assert main(["bank", "verify", str(bank_dir)]) == 1
+    assert "messages.jsonl: its content is not what manifest.json says" in capsys.readouterr().out
+
+
+def test_show_lists_what_a_bank_holds(bank_dir, capsys):
+    assert main(["bank", "show", str(bank_dir)]) == 0
+    out = capsys.readouterr().out
+    assert "3 messages, 3 records, 1 tracks" in out and "trk:1  mia.md" in out
+
+
+@pytest.mark.parametrize("item", ["trk:1", "mia.md"])
+def test_show_follows_an_item_down_to_the_messages(bank_dir, capsys, item):
+    assert main(["bank", "show", str(bank_dir), item]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == [
+        "  rec:1 2024-01-01T10:00:00 fact: User's sister is Mia.",
+        "    msg:1 2024-01-01T10:00:00 User: My sister is Mia.",
+        "  rec:2 2024-01-02T10:00:00 fact: Mia lives in Oslo.",
+        "    msg:2 2024-01-02T10:00:00 User: Mia lives in Oslo.",
+    ]
+
+
+def test_show_of_the_profile_ends_at_messages(bank_dir, capsys):
+    assert main(["bank", "show", str(bank_dir), "profile"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "    msg:1 2024-01-01T10:00:00 User: My sister is Mia."
+
+
+def test_bad_input_gives_one_message_and_a_status(bank_dir, capsys):
+    assert main(["bank", "show", str(bank_dir), "rec:99"]) == 1
+    assert capsys.readouterr().err == "napmem: bank u1: holds no item 'rec:99'. Ids look like msg:12, rec:7, trk:3 or profile.\n"
+    assert main(["bank", "show", str(bank_dir / "nothing")]) == 1
+    assert "there is no such directory" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["bank", "erase", str(bank_dir)])
+    assert stopped.value.code == 2
