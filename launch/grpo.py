@@ -1,13 +1,54 @@
-"""Train a policy with GRPO: `python launch/grpo.py RECIPE [key=value …] [--dry-run]`. The same as `napmem grpo …`.
+"""Train a policy with GRPO: `python launch/grpo.py RECIPE [key=value …] [--dry-run]`.
 
 --dry-run prints what would run (our sections, and verl's keys that differ from its defaults), checks every path, and starts nothing.
+Exit codes: 0 done, 2 what the user gave cannot be used, or the job failed (one line on stderr says what and why).
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 
-from napmem_rl.cli import main
+from napmem_rl.config.recipe import Recipe, load_recipe
+from napmem_rl.errors import ConfigError, NapMemError
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Recipe, overrides and the dry-run switch, in any order."""
+    parser = argparse.ArgumentParser(description="Train a policy with GRPO.", epilog="Recipes that ship with the project lie in recipes/.")
+    parser.add_argument("recipe", help="YAML file, e.g. recipes/quickstart.yaml")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="override one key, e.g. trainer.total_training_steps=2")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved configuration, check paths, start nothing")
+    return parser.parse_intermixed_args(arguments)
+
+
+def check_paths(recipe: Recipe) -> None:
+    """Raise ConfigError naming everything the recipe points to that is not there."""
+    missing = recipe.find_missing_paths()
+    if missing:
+        raise ConfigError.of(f"recipe {recipe.path}", "; ".join(missing), fix="Prepare the data first (launch/prepare_data.py), or correct the path.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Load, check, and train or only show. Returns the exit code."""
+    options = parse_arguments(arguments)
+    try:
+        recipe = load_recipe(options.recipe, options.overrides)
+        for notice in recipe.notices:
+            print(f"notice: {notice}", file=sys.stderr)
+        if options.dry_run:
+            print(recipe.summary_yaml())
+        check_paths(recipe)
+        if not options.dry_run:
+            from napmem_rl.backend.train import run_grpo  # imports Ray, which takes seconds
+
+            print(f"run directory: {run_grpo(recipe)}")
+    except NapMemError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
 
 if __name__ == "__main__":
-    sys.exit(main(["grpo", *sys.argv[1:]]))
+    sys.exit(main())

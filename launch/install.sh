@@ -47,6 +47,18 @@ how_to_get_torch() {
   printf '%s' "(PIP_FIND_LINKS=<directory>), or the wheel itself (NAPMEM_TORCH_WHEEL=<file or URL of torch-$TORCH+cpu>), and run this again."
 }
 
+# Installs quietly, but says how far it is: arguments go to pip, $1 is the number of packages to expect.
+install_and_tell() {
+  local total="$1" log="$VENV/install.log"
+  shift
+  if ! "$VENV/bin/pip" install --no-deps "$@" 2>"$log" | awk -v total="$total" '
+    /^(Collecting|Requirement already)/ { if (++count % 20 == 0) { print "[install] " count " of " total > "/dev/stderr" } }
+    /^Installing collected/ { print "[install] unpacking" > "/dev/stderr" }'; then
+    grep -v '^WARNING: Location' "$log" | tail -n 20 >&2
+    fail "pip could not install the locked packages (see above)."
+  fi
+}
+
 check_environment() {
   "$VENV/bin/python" - <<'PY' || fail "the environment $VENV is not what the lock says (see above). Remove it and run this again."
 import importlib.metadata as metadata, re, subprocess, sys
@@ -85,15 +97,15 @@ main() {
   if ! "$VENV/bin/python" -c "import importlib.metadata as m, sys; sys.exit(m.version('torch') not in ('$TORCH', '$TORCH+cpu'))" 2>/dev/null; then
     check_torch_is_cpu "$wanted"
     say "installing torch $TORCH"
-    "$VENV/bin/pip" install --quiet --no-deps "$wanted"
+    install_and_tell 1 "$wanted"
   fi
   say "installing $(grep -c '==' "$LOCK") locked packages"
-  "$VENV/bin/pip" install --quiet --no-deps -r "$LOCK"
-  "$VENV/bin/pip" install --quiet --no-deps --no-build-isolation --use-pep517 -e "$ROOT"
+  install_and_tell "$(grep -c '==' "$LOCK")" -r "$LOCK"
+  install_and_tell 1 --no-build-isolation --use-pep517 -e "$ROOT"
   check_environment
   printf '{"stamp": "%s", "root": "%s", "seconds": %d, "python": "%s"}\n' "$stamp" "$ROOT" "$(($(date +%s) - started))" "$("$VENV/bin/python" -V | cut -d' ' -f2)" >"$RECORD.tmp"
   mv "$RECORD.tmp" "$RECORD"
   say "done in $(($(date +%s) - started)) s"
 }
 
-main
+main; exit

@@ -90,6 +90,11 @@ def _branches() -> frozenset[str]:
     return frozenset(key.rsplit(".", depth)[0] for key in _known() for depth in range(1, key.count(".") + 1))
 
 
+def is_known(dotted: str) -> bool:
+    """True for a key, or a section of keys, that verl or one of our sections has."""
+    return dotted in _known()
+
+
 def is_open(dotted: str) -> bool:
     """True for a key inside (or at) a subtree whose keys verl hands on unread."""
     return any(dotted == root or dotted.startswith(f"{root}.") for root in OPEN_SUBTREES)
@@ -143,7 +148,7 @@ def _common_tail(wrong: str, known: str) -> tuple[int, int]:
 def check_keys(layer: Mapping[str, Any], source: str) -> None:
     """Raise ConfigError for the first key of `layer` that no section and no verl config knows."""
     for dotted, _ in walk_strings(layer, source):
-        if dotted in _known() or is_open(dotted):
+        if is_known(dotted) or is_open(dotted):
             continue
         nearest = nearest_key(dotted)
         raise ConfigError.of(

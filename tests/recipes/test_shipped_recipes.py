@@ -22,8 +22,9 @@ def load(name: str) -> Recipe:
     return load_recipe(RECIPES / name, OPEN[name])
 
 
-def test_the_list_of_recipes_is_complete() -> None:
-    assert {str(path.relative_to(RECIPES)) for path in RECIPES.rglob("*.yaml")} == set(OPEN)
+def test_the_list_of_grpo_recipes_is_complete() -> None:
+    """Recipes of launch/sft.py start with `sft` and are loaded by their own test."""
+    assert {str(path.relative_to(RECIPES)) for path in RECIPES.rglob("*.yaml") if not path.name.startswith("sft")} == set(OPEN)
 
 
 @pytest.mark.parametrize("name", sorted(OPEN))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from napmem_rl.config import keys, refusals
 from napmem_rl.config.recipe import Recipe, load_recipe
 from napmem_rl.errors import ConfigError
 
@@ -290,8 +292,20 @@ def test_a_dry_run_prints_the_configuration_and_checks_paths_without_loading_tor
     for name in ("train.parquet", "dev.parquet", "banks"):
         (tmp_path / name).mkdir()
     code = (
-        f"import sys; from napmem_rl.cli import main; rc = main(['grpo', {str(tmp_path / 'r.yaml')!r}, 'data.dir={tmp_path}', '--dry-run']); "
+        f"import sys; sys.path.insert(0, 'launch'); from grpo import main; rc = main([{str(tmp_path / 'r.yaml')!r}, 'data.dir={tmp_path}', '--dry-run']); "
         "print(rc, {'torch', 'ray', 'verl'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
     assert done.stdout.splitlines()[-1] == "0 set()", done.stderr
+
+
+def test_the_page_about_recipes_lists_every_key_that_is_refused_and_every_key_of_ours() -> None:
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    ours = [f"{name}.{field.name}" for name, section in keys.SECTIONS.items() for field in dataclasses.fields(section)]
+    refused = [key for rule in refusals.NO_EFFECT for key in rule.keys]
+    assert [key for key in (*ours, *refused, *keys.OPEN_SUBTREES) if f"`{key}`" not in page] == []
+
+
+def test_every_key_that_is_refused_is_a_key_of_verl_or_ours() -> None:
+    """A refusal of a key that does not exist any more would never be seen; this fails when the pin of verl moves."""
+    assert [key for rule in refusals.NO_EFFECT for key in rule.keys if not keys.is_known(key)] == []
