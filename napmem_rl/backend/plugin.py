@@ -1,23 +1,27 @@
 """What napmem_rl adds to verl, registered in every process of a job.
 
 verl imports this module at the end of ``import verl`` (``VERL_USE_EXTERNAL_MODULES=napmem_rl.backend.plugin``, which must stand in Ray's runtime_env
-together with ``VERL_PLATFORM``: losses, engines and replicas are looked up in worker processes). It must import verl before anything else of ours, because
-unpickling one of our classes in a fresh worker imports us first, and it may run twice in a process: every registration is idempotent.
+together with ``VERL_PLATFORM``: losses, engines and replicas are looked up in worker processes).
+
+Two rules keep it loadable from either side, because unpickling one of our classes in a fresh worker imports its module before verl: verl is imported first
+here, and modules whose classes travel between processes (rollout server, agent loop) are entered by name or behind a loader, not imported. Every
+registration may run twice.
 """
 
 from __future__ import annotations
 
 import verl  # noqa: F401  (must be first)
+from verl.workers.rollout import base as rollout_base
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 from napmem_rl.algos.packing import register_packed_attention
-from napmem_rl.backend.rollout_transformers import register_rollout
 from napmem_rl.platforms import cpu
 
-ROLLOUT_NAME = "transformers"
+ROLLOUT_NAME = "transformers"  # actor_rollout_ref.rollout.name
 
 
 def register_platform() -> None:
-    """The CPU platform, its process group and its engines; the last two only where the job asks for the platform (importing cpu has entered its name)."""
+    """The CPU platform (its name by the import above); its process group and engines only where the job asks for it."""
     if not cpu.is_cpu_requested():
         return
     cpu.use_gloo_alone()
@@ -26,11 +30,23 @@ def register_platform() -> None:
     register_engines()
 
 
-# --- platform, engine --------------------------------------------------------------------------------------------------------------------------------
+def register_rollout() -> None:
+    """The transformers rollout server: its replica, and the sender of weights in the learners."""
+    rollout_base._ROLLOUT_REGISTRY[(ROLLOUT_NAME, "async")] = "napmem_rl.backend.rollout_transformers.TransformersWeightSender"
+    RolloutReplicaRegistry.register(ROLLOUT_NAME, _load_replica)
+
+
+def _load_replica() -> type[RolloutReplica]:
+    from napmem_rl.backend.rollout_transformers import TransformersReplica
+
+    return TransformersReplica
+
+
+# --- platform, engine ----------------------------------------------------------------------------------------------------------------------------------
 register_platform()
 
-# --- attention for packed batches, rollout server ----------------------------------------------------------------------------------------------------
+# --- attention for packed batches, rollout server ------------------------------------------------------------------------------------------------------
 register_packed_attention()
 register_rollout()
 
-# --- agent loop, losses ------------------------------------------------------------------------------------------------------------------------------
+# --- agent loop, losses --------------------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Opt-in: verl takes it only where the environment says ``VERL_PLATFORM=cpu``. `CP
 probing on a CPU-only head node of a GPU cluster never finds it. Ray's placement works unchanged on logical GPU slots (``ray_init.num_gpus``).
 
 verl builds its process group with the backend string ``cpu:gloo,<device>:<backend>``; with the device "cpu" torch refuses it as a duplicate. That is the
-one function that must be replaced (`use_gloo_alone`); the engine's other need stands in `napmem_rl.platforms.cpu_engine`.
+one thing that must be replaced (`use_gloo_alone`); the engine's other need stands in `napmem_rl.platforms.cpu_engine`. Loaded by
+`napmem_rl.backend.plugin`, never before it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import verl  # noqa: F401  (first of verl: unpickling a class of this module in a fresh worker starts here)
 import verl.utils.distributed as verl_distributed
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 

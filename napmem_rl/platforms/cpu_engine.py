@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 
 import torch
-import verl  # noqa: F401  (see napmem_rl.platforms.cpu)
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
