@@ -1,7 +1,11 @@
-"""Beside each checkpoint: what it was made from. verl calls this from `trainer.checkpoint_callback_class` after every save."""
+"""After each checkpoint: what it was made from is put beside it, and its export is made loadable anywhere.
+
+verl calls this from `trainer.checkpoint_callback_class` after every save.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +13,44 @@ from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
 from napmem_rl.config.provenance import write_atomically
 
+ATTENTION_KEYS = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
+DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 PROVENANCE_FILES = ("resolved.yaml", "provenance.json")
 
 
 class ProvenanceCallback(CheckpointCallback):
-    """Copies the run's resolved recipe and provenance into each checkpoint directory."""
+    """Copies the run's resolved recipe and provenance into each checkpoint directory, and cleans the exported config."""
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False, **kwargs: Any) -> None:
         """See `CheckpointCallback.on_save`."""
         run_dir = Path(self.config.trainer.default_local_dir)
         for name in PROVENANCE_FILES:
             write_atomically(Path(checkpoint_dir) / name, (run_dir / name).read_text(encoding="utf-8"))
+        for config in Path(checkpoint_dir).glob("*/huggingface/config.json"):
+            repair_export(config)
+
+
+def repair_export(path: Path) -> None:
+    """Make an exported config.json say what was exported.
+
+    verl writes `model.override_config` into the model's config, so the export would ask every reader for an attention function that only we register; and it
+    names bfloat16 whatever the weights are, so that a reader would round fp32 weights without a word.
+
+    Args:
+        path: config.json, with the weights as safetensors beside it.
+    """
+    config = json.loads(path.read_text(encoding="utf-8"))
+    repaired = {name: value for name, value in config.items() if name not in ATTENTION_KEYS}
+    dtypes = {dtype for weights in path.parent.glob("*.safetensors") for dtype in _read_dtypes(weights)}
+    if len(dtypes) == 1:
+        repaired["dtype"] = DTYPE_NAMES[dtypes.pop()]
+    if repaired != config:
+        write_atomically(path, json.dumps(repaired, indent=2) + "\n")
+
+
+def _read_dtypes(path: Path) -> set[str]:
+    """Dtypes of the tensors of one safetensors file, as it names them."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        return {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (not a mapping)

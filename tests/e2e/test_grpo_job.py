@@ -1,0 +1,95 @@
+"""What a finished GRPO job must have done; see conftest.py for the job."""
+
+from pathlib import Path
+
+import yaml
+
+
+def test_the_job_ends_well_and_says_where_its_run_directory_is(finished_job):
+    assert finished_job.exit_code == 0, finished_job.output[-4000:]
+    assert f"run directory: {finished_job.run_dir}" in finished_job.output
+
+
+def test_every_step_is_in_the_metrics_file(finished_job):
+    assert [entry["step"] for entry in finished_job.metrics()] == [1, 2]
+
+
+def test_rollout_and_learner_log_probs_agree_before_and_after_an_update(finished_job):
+    first, second = finished_job.metrics()
+    assert first["actor/grad_norm"] > 0 and first["actor/lr"] > 0, "the first step must have changed the weights"
+    assert 0 < first["napmem/logprob_gap_max"] <= 1e-4
+    assert 0 < second["napmem/logprob_gap_max"] <= 1e-4
+
+
+def test_the_ratio_is_one_on_the_first_minibatch_of_a_step(finished_job):
+    for entry in finished_job.metrics():
+        assert abs(entry["actor/ppo_kl"]) <= 1e-6
+        assert entry["actor/pg_clipfrac"] == 0
+
+
+def test_each_step_samples_from_the_weights_of_the_step_before(finished_job):
+    assert [entry["napmem/weight_version"] for entry in finished_job.metrics()] == [0, 1]
+    versions = {line["step"]: line["policy_version"] for line in finished_job.trajectories("step")}
+    assert versions == {1: 0, 2: 1}
+    assert {line["policy_version"] for line in finished_job.trajectories("val")} == {2}
+
+
+def test_a_judge_without_a_verdict_costs_its_group_and_is_counted(finished_job):
+    lines = finished_job.trajectories("step")
+    for entry in finished_job.metrics():
+        foggy = [line for line in lines if line["step"] == entry["step"] and "fog" in line["question"]]
+        abstained = [line for line in foggy if line["abstained"]]
+        assert len(foggy) == 4 and len(abstained) >= 3, "the tiny policy mostly answers; otherwise this test shows nothing"
+        assert all(line["reward"] is None for line in abstained)
+        assert entry["napmem/abstained"] == entry["napmem/abstained/judge"] == len(abstained)
+        assert entry["napmem/dropped_groups"] == 1
+        assert entry["napmem/kept_groups"] == 3
+        assert entry["napmem/num_questions"] == 12
+
+
+def test_trajectories_of_training_and_validation_are_written_whole(finished_job):
+    lines = finished_job.trajectories("step")
+    assert sorted((line["task_id"], line["sample"]) for line in lines) == sorted((f"train-{i}", k) for i in range(8) for k in range(4))
+    called = [line for line in lines if any(turn["calls"] for turn in line["turns"])]
+    assert called, "some episodes must have used a tool"
+    assert any("rec:1" in call["text"] for line in called for turn in line["turns"] for call in turn["calls"])
+    assert {line["judge"] for line in lines} == {"judge/judge-1"}
+    assert len(finished_job.trajectories("val")) == 4
+
+
+def test_facts_of_the_episodes_are_among_the_metrics(finished_job):
+    for entry in finished_job.metrics():
+        trained = [line for line in finished_job.trajectories("step") if line["step"] == entry["step"] and "fog" not in line["question"]]
+        assert entry["napmem/reward"] == sum(line["reward"] for line in trained) / 12
+        assert entry["napmem/correctness"] == sum(line["terms"]["correct"] for line in trained) / 12
+        assert {"napmem/appropriate_use", "napmem/format", "napmem/calls_per_question", "napmem/zero_variance_groups", "napmem/truncated/turn"} <= set(entry)
+
+
+def test_validation_reports_reward_and_what_it_abstained_from(finished_job):
+    last = finished_job.metrics()[-1]
+    assert -1 <= last["val-core/tiny/reward/mean@1"] <= 1
+    assert last["val/abstained"] == sum(1 for line in finished_job.trajectories("val") if line["abstained"])
+    assert "val-core/tiny/acc/mean@1" not in last, "verl would count an abstention as a wrong answer"
+
+
+def test_the_checkpoint_loads_in_transformers_and_says_what_it_was_made_from(finished_job):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    checkpoint = finished_job.run_dir / "global_step_2"
+    export = checkpoint / "actor" / "huggingface"
+    model = AutoModelForCausalLM.from_pretrained(export)
+    trained = model.state_dict()
+    assert str(model.dtype) == "torch.float32", "verl's export claims bfloat16 whatever the weights are"
+    before = AutoModelForCausalLM.from_pretrained(finished_job.data_dir / "model").state_dict()
+    assert AutoTokenizer.from_pretrained(export).chat_template
+    assert trained.keys() == before.keys()
+    assert any((trained[name] - before[name]).abs().max() > 0 for name in before)
+    resolved = yaml.safe_load((checkpoint / "resolved.yaml").read_text())
+    assert resolved["napmem"]["agent"]["max_tool_steps"] == 2
+    assert '"ana"' in (checkpoint / "provenance.json").read_text()
+
+
+def test_no_key_of_the_judge_is_written_anywhere(finished_job):
+    files = [path for path in Path(finished_job.run_dir).rglob("*") if path.suffix in (".json", ".jsonl", ".yaml")]
+    assert not [path for path in files if "secret" in path.read_text()]
+    assert "secret" not in finished_job.output

@@ -1,0 +1,140 @@
+"""What a user can get wrong is refused before Ray starts, in one message that says what and where."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from napmem_rl.backend.preflight import check_inputs
+from napmem_rl.backend.train import build_config, build_env, find_cause
+from napmem_rl.config.recipe import Recipe, load_recipe
+from napmem_rl.data.rows import save_rows
+from napmem_rl.errors import BankError, ConfigError, DataError, StaleWeightsError
+from napmem_rl.memory.bank import save_bank
+from napmem_rl.schema import AnswerKey, Message, Profile, Record, RecordType, Task, Track
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A prepared directory with four rows, one bank and a model that needs no weights to be looked at."""
+    message = Message(message_id="msg:1", session_id="s1", role="user", speaker="Ana", text="I live in Oslo.", time="2024-03-01T10:00:00")
+    record = Record(record_id="rec:1", type=RecordType.FACT, text="Ana lives in Oslo.", time=message.time, source_ids=("msg:1",), session_id="s1")
+    track = Track(track_id="trk:home", file_name="home.md", title="Home", summary="Oslo", narrative="Oslo.", time=message.time, record_ids=("rec:1",))
+    profile = Profile(text="Ana lives in Oslo.", time=message.time, source_ids=("rec:1",))
+    save_bank(tmp_path / "banks" / "ana", bank_id="ana", messages=[message], records=[record], tracks=[track], profile=profile, writer="test")
+    tasks = [Task(task_id=f"t{i}", bank_id="ana", question="Where does Ana live?", category="fact", needs_memory=True) for i in range(4)]
+    for name in ("train", "dev"):
+        save_rows(tmp_path / f"{name}.parquet", [(task, AnswerKey(task_id=task.task_id, references=("Oslo",))) for task in tasks], data_source="tiny")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    return tmp_path
+
+
+def load(data: Path, *overrides: str) -> Recipe:
+    path = data / "recipe.yaml"
+    if not path.exists():
+        path.write_text(
+            "platform: cpu\nsystem: napmem\ndata: {dir: '???', train_batch_size: 4}\n"
+            "actor_rollout_ref: {model: {path: '${data.dir}/model'}, actor: {ppo_mini_batch_size: 4}, rollout: {n: 2}}\n"
+            "trainer: {experiment_name: x}\n"
+        )
+    return load_recipe(path, [f"data.dir={data}", f"trainer.default_local_dir={data}/run", *overrides])
+
+
+def test_good_inputs_give_the_version_of_every_bank_and_the_numbers_of_rows(data):
+    inputs = check_inputs(load(data))
+    assert set(inputs.bank_versions) == {"ana"}
+    assert (inputs.num_train_rows, inputs.num_val_rows) == (4, 4)
+
+
+def test_a_missing_file_is_named(data):
+    (data / "train.parquet").unlink()
+    with pytest.raises(ConfigError, match=r"train\.parquet does not exist"):
+        check_inputs(load(data))
+
+
+def test_a_bank_with_a_broken_link_is_refused(data):
+    records = data / "banks" / "ana" / "records.jsonl"
+    records.write_text(records.read_text().replace("msg:1", "msg:9"))
+    with pytest.raises(BankError, match=r"banks/ana"):
+        check_inputs(load(data))
+
+
+def test_a_bank_that_is_not_there_is_refused(data):
+    (data / "banks" / "ana").rename(data / "banks" / "bob")
+    with pytest.raises(BankError, match=r"banks/ana"):
+        check_inputs(load(data))
+
+
+def test_a_row_without_an_answer_is_refused(data):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(data / "train.parquet").to_pylist()
+    rows[2]["answer_key"] = json.dumps({"task_id": "t2", "references": [], "evidence_ids": []})
+    pq.write_table(pa.Table.from_pylist(rows), data / "train.parquet")
+    with pytest.raises(DataError, match="row 2"):
+        check_inputs(load(data))
+
+
+def test_a_model_without_a_chat_template_is_refused(data):
+    (data / "model" / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="no chat template"):
+        check_inputs(load(data))
+    (data / "model" / "chat_template.jinja").write_text("{{ messages }}")
+    assert check_inputs(load(data)).num_train_rows == 4
+
+
+def test_a_batch_larger_than_the_training_set_is_refused(data):
+    with pytest.raises(ConfigError, match="larger than the training set"):
+        check_inputs(load(data, "data.train_batch_size=8"))
+
+
+def test_a_judge_that_cannot_be_reached_is_refused(data, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", "x")
+    judge = ["judge.kind=openai", "judge.model=j", "judge.base_url=http://127.0.0.1:9/v1", "judge.api_key_env=JUDGE_KEY", "judge.max_retries=0"]
+    with pytest.raises(ConfigError, match="127.0.0.1:9"):
+        check_inputs(load(data, *judge))
+
+
+def test_the_job_config_carries_our_sections_and_switches_verls_reward_loop_off(data):
+    recipe = load(data, "data.seed=3")
+    config = build_config(recipe, check_inputs(recipe))
+    assert config.napmem.agent.max_tool_steps == recipe.agent.max_tool_steps
+    assert config.napmem.seed == 3
+    assert config.reward.num_workers == 0
+    assert dict(config.trainer.v1.sampler.sampler_kwargs) == {"min_group_rows": 2, "is_sync": True}
+    assert "napmem" not in recipe.verl, "the recipe itself stays as it was"
+
+
+def test_estimators_other_than_grpo_keep_every_row(data):
+    recipe = load(data, "algorithm.adv_estimator=reinforce_plus_plus")
+    assert build_config(recipe, check_inputs(recipe)).trainer.v1.sampler.sampler_kwargs.min_group_rows == 1
+
+
+def test_the_queue_holds_a_whole_validation(data):
+    recipe = load(data, "actor_rollout_ref.rollout.val_kwargs.n=5000")
+    config = build_config(recipe, check_inputs(recipe))
+    assert config.transfer_queue.backend.SimpleStorage.total_storage_size >= 4 * 5000
+
+
+def test_the_key_of_the_judge_travels_in_the_environment_alone(data, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", "secret")
+    recipe = load(data, "judge.kind=openai", "judge.model=j", "judge.api_key_env=JUDGE_KEY")
+    env = build_env(recipe, data / "run")
+    assert env["JUDGE_KEY"] == "secret"
+    assert env["VERL_FILE_LOGGER_PATH"].endswith("run/metrics.jsonl")
+    assert "secret" not in recipe.resolved_yaml()
+
+
+def test_our_own_error_is_found_under_rays_wrapping():
+    from ray.exceptions import RayTaskError
+
+    inner = RayTaskError("attach", "trace", StaleWeightsError("two versions")).as_instanceof_cause()
+    outer = RayTaskError("run", "trace", inner)
+    assert isinstance(find_cause(outer.as_instanceof_cause()), StaleWeightsError)
+    assert find_cause(outer).message == "two versions"
+    other = find_cause(RayTaskError("run", "trace", AssertionError("no such mode\nmore")))
+    assert "AssertionError: no such mode" in other.message and "more" not in other.message
