@@ -1,0 +1,116 @@
+"""Supervised training on demonstrations through verl's SFT trainer: make them, run torchrun, hand over a Hugging Face directory."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from napmem_rl.backend.smollm2 import convert_smollm2
+from napmem_rl.config.sft_recipe import SftRecipe
+from napmem_rl.data.demonstrations import build_demonstrations, save_demonstrations
+from napmem_rl.data.rows import load_rows
+from napmem_rl.data.splits import check_data_dir
+from napmem_rl.errors import BackendError, ConfigError
+from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.retrieval.encoder import load_encoder
+
+SMOLLM2 = "smollm2"
+
+
+def run_sft(recipe: SftRecipe, report: Callable[[str], None] = print) -> Path:
+    """Train and write `recipe.output`; where anything fails, nothing is left behind.
+
+    Returns:
+        the directory of the trained model.
+    Raises:
+        ConfigError: the output exists, the model is missing, fewer demonstrations than a batch.
+        DataError: the data directory cannot be used.
+        BackendError: the trainer failed; what it said stands above.
+    """
+    if recipe.output.exists():
+        raise ConfigError.of(f"output {recipe.output}", "exists", expected="a new directory", fix="Remove it, or give another: output=DIR")
+    check_data_dir(recipe.data_dir)
+    model = _prepare_model(recipe, report)
+    recipe.output.parent.mkdir(parents=True, exist_ok=True)
+    work = recipe.output.with_name(f".{recipe.output.name}.{os.getpid()}.tmp")
+    try:
+        work.mkdir()
+        count = _make_demonstrations(recipe, model, work / "demonstrations.parquet", report)
+        seconds = _train(recipe, model, work, report)
+        trained = _find_trained(work)
+        facts = {"recipe": str(recipe.path), "base": str(recipe.verl.model.path), "demonstrations": count, "train_s": round(seconds, 1)}
+        (trained / "sft.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        os.rename(work / "demonstrations.parquet", trained / "demonstrations.parquet")
+        os.rename(trained, recipe.output)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return recipe.output
+
+
+def _prepare_model(recipe: SftRecipe, report: Callable[[str], None]) -> Path:
+    if recipe.verl.model.path == SMOLLM2:
+        path = recipe.data_dir / SMOLLM2
+        report(f"model: SmolLM2-135M-Instruct in {path}")
+        return convert_smollm2(path)
+    path = Path(recipe.verl.model.path).expanduser().absolute()
+    if not (path / "config.json").is_file():
+        raise ConfigError.of(f"model {path}", "is not a model directory", expected=f"a config.json, or model.path={SMOLLM2}")
+    return path
+
+
+def _make_demonstrations(recipe: SftRecipe, model: Path, path: Path, report: Callable[[str], None]) -> int:
+    """Demonstrate questions of the train split and store them; returns how many."""
+    from transformers import AutoTokenizer
+
+    started = time.perf_counter()
+    encoder = load_encoder(recipe.memory.encoder)
+    banks = Path(recipe.memory.banks) if recipe.memory.banks else recipe.data_dir / "banks"
+    open_bank = functools.cache(lambda bank_id: MemoryBank.open(banks / bank_id, encoder=encoder, rrf_k=recipe.memory.rrf_k))
+    pairs = load_rows(recipe.data_dir / "train.parquet")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    made = build_demonstrations(pairs, open_bank, tokenizer, agent=recipe.agent, memory=recipe.memory, count=recipe.count)
+    if len(made) < recipe.verl.data.train_batch_size:
+        got, expected = f"{len(made)} demonstrations", f"at least data.train_batch_size={recipe.verl.data.train_batch_size}"
+        raise ConfigError.of(f"recipe {recipe.path}", "too few demonstrations for one batch", got=got, expected=expected)
+    save_demonstrations(path, made)
+    lengths = sorted(len(demonstration.token_ids) for demonstration in made)
+    longest = f"{lengths[len(lengths) // 2]} tokens in the middle, {lengths[-1]} at most"
+    report(f"demonstrations: {len(made)} of {len(pairs)} train questions, {longest}, {time.perf_counter() - started:.1f} s")
+    return len(made)
+
+
+def _train(recipe: SftRecipe, model: Path, work: Path, report: Callable[[str], None]) -> float:
+    """Run verl's trainer under torchrun; returns seconds."""
+    config = recipe.verl.copy()
+    config.model.path = str(model)
+    config.data.train_files = str(work / "demonstrations.parquet")
+    config.trainer.default_local_dir = str(work / "checkpoints")
+    OmegaConf.save(config, work / "verl.yaml")
+    if config.trainer.nnodes != 1:
+        raise ConfigError.of(f"recipe {recipe.path}, key trainer.nnodes", "runs on one node here", got=config.trainer.nnodes, expected="1")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={config.trainer.n_gpus_per_node}"]
+    started = time.perf_counter()
+    report(f"training on {config.trainer.n_gpus_per_node} rank(s) through verl")
+    root = str(Path(__file__).parents[2])  # the workers import this very copy of the package
+    search_path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, **recipe.env, "PYTHONPATH": search_path}
+    done = subprocess.run([*launcher, "-m", "napmem_rl.backend.sft_worker", str(work / "verl.yaml")], env=environment)
+    if done.returncode != 0:
+        raise BackendError.of("verl's SFT trainer", "failed", got=f"exit code {done.returncode}", fix="Its own words stand above.")
+    return time.perf_counter() - started
+
+
+def _find_trained(work: Path) -> Path:
+    found = sorted((work / "checkpoints").glob("global_step_*/huggingface"), key=lambda path: int(path.parent.name.rpartition("_")[2]))
+    if not found or not any(found[-1].glob("*.safetensors")):
+        raise BackendError.of("verl's SFT trainer", "left no Hugging Face model", expected="hf_model among checkpoint.save_contents")
+    return found[-1]
