@@ -420,6 +420,7 @@ class TransformersEngine:
                 for _, future in self._controls:
                     future.set_exception(failure)
         self._prefixes.clear()
+        self._slots.reset()
         _deliver([(request, failure) for request in failed])
 
 

@@ -36,11 +36,16 @@ class KVSlots:
         self._dtype = dtype
         self._max_rows = max_rows
         self._max_context = max_context
+        self.reset()
+
+    def reset(self) -> None:
+        """Drop all rows and their memory."""
         self.keys = self._allocate(0, 0)
         self.values = self._allocate(0, 0)
 
     def _allocate(self, rows: int, capacity: int) -> torch.Tensor:
-        return torch.empty(self._num_layers, rows, capacity, self._groups, self._head_size, dtype=self._dtype)
+        """Zeros, not empty: a masked key still enters the sum as 0 × its value, and 0 × NaN is NaN."""
+        return torch.zeros(self._num_layers, rows, capacity, self._groups, self._head_size, dtype=self._dtype)
 
     def reserve(self, rows: int, capacity: int) -> None:
         """Make room for `rows` requests of up to `capacity` tokens, keeping what is there. Doubles, so that growth is rare."""

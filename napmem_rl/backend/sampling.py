@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from napmem_rl.errors import ConfigError
+from napmem_rl.errors import BackendError, ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,12 @@ def sample_tokens(logits: torch.Tensor, params: Sequence[SamplingParams], genera
 
     Returns:
         (tokens [N], natural log-probs [N]).
+
+    Raises:
+        BackendError: logits that are not finite, so that nothing can be drawn.
     """
+    if not bool(logits.isfinite().all()):
+        raise BackendError.of("policy", "gave logits that are not finite", fix="The weights hold NaN or infinity: lower the learning rate or clip gradients.")
     is_greedy = torch.tensor([one.temperature == 0 for one in params])
     temperatures = torch.tensor([one.temperature or 1.0 for one in params])
     logprobs = torch.log_softmax(logits / temperatures[:, None], dim=-1)
