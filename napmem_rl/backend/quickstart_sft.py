@@ -62,7 +62,7 @@ def run_cold_start(job: ColdStart) -> dict[str, float]:
                 log.write(json.dumps({"step": step, "steps": job.steps, "loss": round(loss, 4), "seconds": round(time.monotonic() - started, 1)}) + "\n")
                 log.flush()
 
-        train_sft(model, curriculum.next_documents, SftSettings(steps=job.steps), pad_id=tokenizer.pad_token_id, on_step=on_step)
+        train_sft(model, curriculum.next_documents, SftSettings(steps=job.steps), on_step=on_step)
     save_policy(model, tokenizer, job.out_dir)
     return {"loss": last["loss"], "demonstrations_s": demonstrated - started, "seconds": time.monotonic() - started}
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
+from napmem_rl.algos.packing import PACKED_ATTENTION, register_packed_attention
 from napmem_rl.tools.spec import MEMORY_TOOLS
 
 if TYPE_CHECKING:
@@ -72,10 +73,11 @@ def build_tokenizer(texts: Iterable[str], *, max_length: int) -> PreTrainedToken
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, *, seed: int, width: int = 128, layers: int = 4, heads: int = 4, ffn: int = 384) -> LlamaForCausalLM:
-    """A randomly initialised fp32 Llama with tied embeddings that fits the tokenizer."""
+    """A randomly initialised fp32 Llama with tied embeddings that fits the tokenizer; runs with packed attention."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    register_packed_attention()
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -89,7 +91,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, *, seed: int, width: int = 1
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        attn_implementation="sdpa",
+        attn_implementation=PACKED_ATTENTION,
     )
     model = LlamaForCausalLM(config)
     model.generation_config.eos_token_id = tokenizer.eos_token_id

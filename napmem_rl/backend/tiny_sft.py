@@ -59,15 +59,18 @@ def learning_rate(step: int, settings: SftSettings) -> float:
     return settings.lr * warm * (settings.final_lr_fraction + (1 - settings.final_lr_fraction) * cosine)
 
 
-def compute_loss(model: PreTrainedModel, documents: Sequence[Document], *, pad_id: int, context_weight: float) -> tuple[torch.Tensor, float]:
-    """Weighted next-token loss of a right-padded batch; returns it and the plain mean loss over the policy's own tokens."""
-    length = max(len(d.token_ids) for d in documents)
-    ids = torch.tensor([[*d.token_ids, *[pad_id] * (length - len(d.token_ids))] for d in documents])
-    target = torch.tensor([[*d.is_target, *[0] * (length - len(d.is_target))] for d in documents])[:, 1:].bool()
-    valid = torch.tensor([[1] * len(d.token_ids) + [0] * (length - len(d.token_ids)) for d in documents])[:, 1:].bool()
-    hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[valid]
-    losses = F.cross_entropy(F.linear(hidden, model.lm_head.weight), ids[:, 1:][valid], reduction="none")
-    own = target[valid]
+def compute_loss(model: PreTrainedModel, documents: Sequence[Document], *, context_weight: float) -> tuple[torch.Tensor, float]:
+    """Weighted next-token loss of documents packed into one row; returns it and the plain mean loss over the policy's own tokens (nats).
+
+    The model must run with packed attention (`algos/packing.py`), so that documents do not see each other.
+    """
+    ids = torch.tensor([token for d in documents for token in d.token_ids])
+    positions = torch.cat([torch.arange(len(d.token_ids)) for d in documents])
+    is_target = torch.tensor([value for d in documents for value in d.is_target]).bool()
+    predicted = torch.arange(len(ids) - 1)[positions[1:] > 0]  # positions whose next token belongs to the same document
+    hidden = model.model(input_ids=ids[None], position_ids=positions[None], use_cache=False).last_hidden_state[0, predicted]
+    losses = F.cross_entropy(F.linear(hidden, model.lm_head.weight), ids[predicted + 1], reduction="none")
+    own = is_target[predicted + 1]
     weights = torch.where(own, 1.0, context_weight)
     return (losses * weights).sum() / weights.sum(), losses[own].mean().item()
 
@@ -77,13 +80,12 @@ def train_sft(
     next_documents: Callable[[float], list[Document]],
     settings: SftSettings,
     *,
-    pad_id: int,
     on_step: Callable[[int, float], None] | None = None,
 ) -> None:
     """Train in place.
 
     Args:
-        next_documents: given the progress in [0, 1), yields a pool of documents; it is cut into batches of similar length.
+        next_documents: given the progress in [0, 1), yields a pool of documents, which is cut into batches.
         on_step: called with the step (from 1) and the running loss over the policy's own tokens, in nats.
     """
     optimizers = build_optimizers(model, settings.lr)
@@ -92,10 +94,9 @@ def train_sft(
     running = float("nan")
     for step in range(settings.steps):
         if not batches:
-            pool = sorted(next_documents(step / settings.steps), key=lambda d: len(d.token_ids))
+            pool = next_documents(step / settings.steps)
             batches = [pool[i : i + settings.batch_size] for i in range(0, len(pool), settings.batch_size)]
-            batches = [batches[i] for i in torch.randperm(len(batches)).tolist()]
-        loss, own_loss = compute_loss(model, batches.pop(), pad_id=pad_id, context_weight=settings.context_weight)
+        loss, own_loss = compute_loss(model, batches.pop(), context_weight=settings.context_weight)
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, settings)

@@ -69,11 +69,11 @@ def test_the_learning_rate_warms_up_and_ends_at_its_floor() -> None:
     assert learning_rate(100, settings) == pytest.approx(0.1)
 
 
-def test_the_loss_ignores_padding_and_weighs_context_tokens() -> None:
+def test_packed_documents_do_not_see_each_other_and_context_tokens_weigh_less() -> None:
     model = build_model(TOKENIZER, seed=0, width=32, layers=1, heads=2, ffn=32)
     short, long = Document([6, 7, 8], [0, 1, 1]), Document([6, 7, 8, 9, 10, 11], [0, 0, 0, 1, 1, 1])
-    together, _ = compute_loss(model, [short, long], pad_id=0, context_weight=0.5)
-    parts = [compute_loss(model, [document], pad_id=0, context_weight=0.5)[0] for document in (short, long)]
+    together, _ = compute_loss(model, [short, long], context_weight=0.5)
+    parts = [compute_loss(model, [document], context_weight=0.5)[0] for document in (short, long)]
     weights = [2.0, 3 + 2 * 0.5]
     assert together.item() == pytest.approx(sum(p.item() * w for p, w in zip(parts, weights, strict=True)) / sum(weights), rel=1e-5)
 
@@ -83,5 +83,5 @@ def test_sixty_steps_halve_the_loss() -> None:
     model = build_model(TOKENIZER, seed=0, width=32, layers=1, heads=2, ffn=32)
     documents = [encode_practice(PracticeText(TEXTS[0], (("Which city", "Oslo"),)), TOKENIZER) for _ in range(8)]
     losses: list[float] = []
-    train_sft(model, lambda progress: documents, SftSettings(steps=60, batch_size=8, warmup_steps=2), pad_id=0, on_step=lambda _, loss: losses.append(loss))
+    train_sft(model, lambda progress: documents, SftSettings(steps=60, batch_size=8, warmup_steps=2), on_step=lambda _, loss: losses.append(loss))
     assert losses[-1] < losses[0] / 2
