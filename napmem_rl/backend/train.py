@@ -17,11 +17,12 @@ from napmem_rl.backend.run_files import keep_previous
 from napmem_rl.backend.settings import SUBTREE, JobSettings
 from napmem_rl.config.provenance import write_atomically
 from napmem_rl.config.recipe import Recipe
-from napmem_rl.errors import BackendError, NapMemError
+from napmem_rl.errors import BackendError, ConfigError, NapMemError
 
 logger = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
+SAMPLER_PATH = "pkg://napmem_rl.backend.sampler"
 CHECKPOINT_CALLBACK = "napmem_rl.backend.checkpoints.ProvenanceCallback"
 
 
@@ -51,6 +52,9 @@ def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:
     """verl's config for this job: the recipe's, our sub-tree, and what follows from both."""
     config = recipe.verl.copy()
     is_sync = config.trainer.v1.trainer_mode == "sync"
+    if not is_sync and config.trainer.v1.sampler.custom_sampler.path == SAMPLER_PATH:
+        what = f"recipe {recipe.path}, key trainer.v1.trainer_mode"
+        raise ConfigError.of(what, "does not fit the sampler, which knows synchronous training alone", got=config.trainer.v1.trainer_mode, expected="sync")
     seed = OmegaConf.select(config, "data.seed")
     settings = JobSettings(
         memory=recipe.memory,
@@ -80,7 +84,12 @@ def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:
 def build_env(recipe: Recipe, run_dir: Path) -> dict[str, str]:
     """Environment of every process of the job: the recipe's, and where loggers write."""
     model = str(OmegaConf.select(recipe.verl, "actor_rollout_ref.model.path"))
-    env = {"VERL_FILE_LOGGER_PATH": str(run_dir / METRICS_FILE), "TENSORBOARD_DIR": str(run_dir / "tensorboard"), "TRANSFER_QUEUE_ENABLE": "1"}
+    env = {
+        "VERL_FILE_LOGGER_PATH": str(run_dir / METRICS_FILE),
+        "TENSORBOARD_DIR": str(run_dir / "tensorboard"),
+        "TRANSFER_QUEUE_ENABLE": "1",
+        "PYTHONWARNINGS": "ignore:::verl.workers.engine",  # every process would warn of each engine that is not installed
+    }
     if model[:1] in "/.~":
         env["HF_HUB_OFFLINE"] = "1"  # everything is on disk: no process may ask a hub
     key = recipe.judge.api_key_env

@@ -114,6 +114,12 @@ def test_estimators_other_than_grpo_keep_every_row(data):
     assert build_config(recipe, check_inputs(recipe)).trainer.v1.sampler.sampler_kwargs.min_group_rows == 1
 
 
+def test_an_asynchronous_trainer_is_refused_because_the_sampler_checks_one_weight_version_a_step(data):
+    recipe = load(data, "trainer.v1.trainer_mode=colocate_async")
+    with pytest.raises(ConfigError, match="colocate_async"):
+        build_config(recipe, check_inputs(recipe))
+
+
 def test_the_queue_holds_a_whole_validation(data):
     recipe = load(data, "actor_rollout_ref.rollout.val_kwargs.n=5000")
     config = build_config(recipe, check_inputs(recipe))
