@@ -103,6 +103,8 @@ def _train(recipe: SftRecipe, model: Path, work: Path, report: Callable[[str], N
     root = str(Path(__file__).parents[2])  # the workers import this very copy of the package
     search_path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, **recipe.env, "PYTHONPATH": search_path}
+    if recipe.platform == "cpu":
+        environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node))
     done = subprocess.run([*launcher, "-m", "napmem_rl.backend.sft_worker", str(work / "verl.yaml")], env=environment)
     if done.returncode != 0:
         raise BackendError.of("verl's SFT trainer", "failed", got=f"exit code {done.returncode}", fix="Its own words stand above.")

@@ -62,7 +62,7 @@ class SftRecipe:
     def env(self) -> dict[str, str]:
         """Environment of the trainer's processes."""
         return {"VERL_USE_EXTERNAL_MODULES": "napmem_rl.backend.plugin", "TOKENIZERS_PARALLELISM": "false"} | (
-            {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1"} if self.platform == "cpu" else {}
+            {"VERL_PLATFORM": "cpu"} if self.platform == "cpu" else {}
         )
 
 
