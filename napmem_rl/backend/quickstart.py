@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from napmem_rl.backend.local_policy import build_token_counter, evaluate_checkpoint
+from napmem_rl.backend.metric_names import FACT
 from napmem_rl.backend.quickstart_sft import ColdStart, run_cold_starts
 from napmem_rl.backend.quickstart_world import Split, World, build_world, generate_split
 from napmem_rl.config.recipe import Recipe, load_recipe
 from napmem_rl.data.world_demos import CLEAN, SLOPPY
 from napmem_rl.errors import BackendError
-from napmem_rl.evals.metrics import Facts
+from napmem_rl.evals.metrics import Facts, Metric
 from napmem_rl.evals.report import MODES, BeforeAfter, Reference, build_summary, render_table, render_transcript
 from napmem_rl.evals.scripts import SCRIPTS, choose_best_script, run_script
 from napmem_rl.memory.storage import write_file
@@ -33,9 +34,17 @@ from napmem_rl.schema import ScoredTrajectory
 TRAIN = Split(name="train", num_users=64, num_questions=24)
 DEV = Split(name="dev", num_users=8, num_questions=12)
 TEST = Split(name="test", num_users=48, num_questions=12)
-SFT_STEPS, NUM_DEMONSTRATIONS = 700, 4000
+SFT_STEPS, CLEAN_STEPS, NUM_DEMONSTRATIONS = 700, 200, 3000
 TEMPERATURES = {"sampled": 1.0, "greedy": 0.0}
 CONTROL = "control"
+POLL_S = 5.0
+_SHOWN = (
+    (FACT.format(name=Metric.REWARD), "reward"),
+    (FACT.format(name=Metric.CORRECTNESS), "correct"),
+    (FACT.format(name=Metric.CALLS_PER_QUESTION), "calls a question"),
+    ("actor/entropy", "entropy"),
+    ("timing_s/step", "seconds"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +100,7 @@ def run_quickstart(job: Quickstart) -> dict[str, Any]:
     splits = (TRAIN, DEV, TEST)
     with clock.phase("banks", f"{sum(split.num_users for split in splits)} synthetic users, four levels of memory each"):
         build_world(splits, job.seed, job.data_dir, recipe.memory, num_workers=os.cpu_count() or 1, on_progress=_print_banks())
-    with clock.phase("sft", "two cold starts side by side: sloppy demonstrations (where GRPO begins) and clean ones (for reference)"):
+    with clock.phase("sft", "cold start on sloppy demonstrations (where GRPO begins), then on clean ones (for reference)"):
         run_cold_starts(_cold_starts(job, recipe), on_wait=_follow_sft(job))
     with clock.phase("grpo", f"{steps} steps through verl: rollout server, agent loops, reward workers, two FSDP2 learners"):
         trained = _run_grpo(job, steps)
@@ -109,25 +118,54 @@ def run_quickstart(job: Quickstart) -> dict[str, Any]:
 
 
 def _cold_starts(job: Quickstart, recipe: Recipe) -> list[ColdStart]:
-    def build(name: str, habits: Any, out: Path) -> ColdStart:
-        return ColdStart(
-            name=name, habits=habits, split=TRAIN, seed=job.seed, steps=SFT_STEPS, num_demonstrations=NUM_DEMONSTRATIONS,
-            data_dir=job.data_dir, out_dir=out, memory=recipe.memory, agent=recipe.agent,
-        )  # fmt: skip
-
-    return [build("sloppy", SLOPPY, job.data_dir / "model"), build("clean", CLEAN, job.data_dir / "model_clean")]
+    shared = {"split": TRAIN, "seed": job.seed, "data_dir": job.data_dir, "memory": recipe.memory, "agent": recipe.agent, "num_threads": os.cpu_count() or 1}
+    start = job.data_dir / "model"
+    sloppy = ColdStart(name="sloppy", habits=SLOPPY, steps=SFT_STEPS, num_demonstrations=NUM_DEMONSTRATIONS, out_dir=start, **shared)
+    out = job.data_dir / "model_clean"
+    clean = ColdStart(name="clean", habits=CLEAN, steps=CLEAN_STEPS, num_demonstrations=NUM_DEMONSTRATIONS // 2, out_dir=out, start_from=start, **shared)
+    return [sloppy, clean]
 
 
 def _run_grpo(job: Quickstart, steps: int) -> Path:
-    """Train in a process of its own, its output passed on; returns the HuggingFace directory of the last checkpoint."""
+    """Train in a process of its own and show each step; returns the HuggingFace directory of the last checkpoint."""
     launcher = Path(__file__).resolve().parents[2] / "launch" / "grpo.py"
-    done = subprocess.run([sys.executable, str(launcher), str(job.recipe_path), *job.overrides()], check=False)
-    if done.returncode != 0:
-        raise BackendError.of("GRPO", f"ended with exit code {done.returncode}", fix=f"Its output is above; its run directory is {job.grpo_dir}.")
+    log_path = job.run_dir / "grpo.log"
+    print(f"   all output: {log_path}; the first step comes after about a minute of start-up", flush=True)
+    follow = _follow_grpo(job, steps)
+    with log_path.open("wb") as log:
+        process = subprocess.Popen([sys.executable, str(launcher), str(job.recipe_path), *job.overrides()], stdout=log, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None:
+                time.sleep(POLL_S)
+                follow()
+        finally:
+            if process.poll() is None:  # interrupted: the job goes with us
+                process.terminate()
+                process.wait()
+    if process.returncode != 0:
+        tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-20:])
+        raise BackendError.of("GRPO", f"ended with exit code {process.returncode}", fix=f"The end of {log_path}:\n{tail}")
     trained = job.grpo_dir / f"global_step_{steps}" / "actor" / "huggingface"
     if not (trained / "config.json").is_file():
         raise BackendError.of("GRPO", "left no model of its last step", expected=str(trained))
     return trained
+
+
+def _follow_grpo(job: Quickstart, steps: int) -> Callable[[], None]:
+    """Prints each new line of metrics.jsonl in short."""
+    shown = 0
+
+    def show() -> None:
+        nonlocal shown
+        path = job.grpo_dir / "metrics.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()[shown:]] if path.is_file() else []
+        for row in rows:
+            data = row["data"]
+            values = [f"{label} {data[name]:.2f}" for name, label in _SHOWN if name in data]
+            print(f"   step {row['step']}/{steps}: {', '.join(values)}", flush=True)
+        shown += len(rows)
+
+    return show
 
 
 def _evaluate(
@@ -143,7 +181,7 @@ def _evaluate(
             scored[name, mode], facts[name, mode] = evaluate_checkpoint(path, world, recipe.agent, temperature=temperature, seed=job.seed)
             print(f"   {name} {mode}: {len(facts[name, mode])} questions", flush=True)
     references = [_run_best_script(job, recipe, world, encoder)]
-    references += [Reference(name="SFT on clean demonstrations", mode=mode, facts=facts["clean", mode]) for mode in MODES]
+    references += [Reference(name="SFT continued on clean demonstrations", mode=mode, facts=facts["clean", mode]) for mode in MODES]
     return scored, facts, references
 
 

@@ -26,7 +26,7 @@ class Habits:
         plan: while the evidence is missing, make the planned call (else a random one).
         extra: once the evidence is there, call once more all the same.
         newest: where values changed and old ones are in sight, answer the newest.
-        needless: call memory before answering a question that needs none.
+        needless: search the conversation before answering a question that needs no memory.
     """
 
     plan: float
@@ -51,7 +51,7 @@ class Demonstrator:
         """The next tool call, or the final answer."""
         if not self._question.task.needs_memory:
             needless = len(results) == 0 and self._rng.random() < self._habits.needless
-            return self._random_call(results) if needless else self._question.key.references[0]
+            return ToolCall(name="search_conversation", arguments={"query": self._question.keywords}) if needless else self._question.key.references[0]
         has_evidence = self._has_evidence(results)
         if len(results) >= self._max_tool_steps or (has_evidence and self._rng.random() >= self._habits.extra):
             return self._answer(results) if has_evidence else UNKNOWN
