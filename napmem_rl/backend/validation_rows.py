@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from napmem_rl.atomic import open_replacement
 from napmem_rl.data.rows import load_rows
 from napmem_rl.errors import DataError
 
@@ -33,12 +33,5 @@ def write_sampled_rows(source: Path, target: Path, *, temperature: float, suffix
     for row in rows:
         row["data_source"] += suffix
         row["extra_info"] = {**row["extra_info"], "temperature": float(temperature)}
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            pq.write_table(pa.Table.from_pylist(rows), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with open_replacement(target) as file:
+        pq.write_table(pa.Table.from_pylist(rows), file)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from napmem_rl.atomic import open_replacement
 from napmem_rl.config.sections import AgentConfig, MemoryConfig
 from napmem_rl.errors import DataError
 from napmem_rl.llm.base import AssistantTurn
@@ -165,15 +165,8 @@ def save_demonstrations(path: Path, demonstrations: Sequence[Demonstration]) -> 
             "loss_mask": pa.array([list(demonstration.loss_mask) for demonstration in demonstrations], pa.list_(pa.int8())),
         }
     )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            pq.write_table(table, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with open_replacement(path) as file:
+        pq.write_table(table, file)
 
 
 def load_demonstrations(path: Path) -> list[Demonstration]:

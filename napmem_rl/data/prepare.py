@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from napmem_rl.atomic import swap_directories
 from napmem_rl.data.rows import save_rows
 from napmem_rl.data.source import SourceSet
 from napmem_rl.data.splits import assign_splits, check_disjoint, load_split_file, split_items
@@ -80,7 +81,7 @@ def prepare(
             "repairs": [dataclasses.asdict(repair) for repair in source.repairs],
         }
         (building / META).write_text(json.dumps(meta, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        _swap(building, out)
+        _take_place(building, out)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     report(f"{out}: {len(source.banks)} banks; rows {meta['rows']}; {len(source.repairs)} repairs {meta['summary']['repairs_by_kind']}")
@@ -118,15 +119,16 @@ def _describe(group_id: str, split: str, version: str) -> dict[str, str]:
     return {"group": group_id, "split": split, "version": version}
 
 
-def _swap(building: Path, out: Path) -> None:
-    """Put the new directory in the place of the old one. What else stands in the old one (a model, a run) is kept."""
-    if not out.exists():
-        os.rename(building, out)
-        return
-    old = out.with_name(f".{out.name}.{os.getpid()}.old")
-    os.rename(out, old)
-    os.rename(building, out)
-    for entry in old.iterdir():
-        if entry.name not in _WRITTEN:
-            os.rename(entry, out / entry.name)
-    shutil.rmtree(old)
+def _take_place(building: Path, out: Path) -> None:
+    """Put the new directory in the place of the old one, in one step where the system can. What else stands in the old one (a model, a run) is kept."""
+    others = [entry.name for entry in out.iterdir() if entry.name not in _WRITTEN] if out.exists() else []
+    moved: list[str] = []
+    try:
+        for name in others:
+            os.rename(out / name, building / name)
+            moved.append(name)
+        swap_directories(building, out)
+    except OSError:
+        for name in moved:
+            os.rename(building / name, out / name)
+        raise

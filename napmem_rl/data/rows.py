@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from napmem_rl.atomic import open_replacement
 from napmem_rl.errors import DataError
 from napmem_rl.schema import AnswerKey, Task, as_json
 
@@ -40,7 +40,7 @@ def save_rows(path: Path | str, items: Sequence[tuple[Task, AnswerKey]], *, data
     """Write questions with their keys to one parquet file, atomically.
 
     Args:
-        path: the file, e.g. ``data/train.parquet``; its directory must exist.
+        path: the file, e.g. ``data/train.parquet``.
         items: pairs of task and key, in the order in which they are to stand.
         data_source: name of the set, e.g. ``"locomo"``.
 
@@ -53,15 +53,8 @@ def save_rows(path: Path | str, items: Sequence[tuple[Task, AnswerKey]], *, data
     path = Path(path)
     check_pairs(str(path), items)
     table = pa.Table.from_pylist([_build_row(index, task, key, data_source) for index, (task, key) in enumerate(items)])
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            pq.write_table(table, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with open_replacement(path) as file:
+        pq.write_table(table, file)
 
 
 def load_rows(path: Path | str) -> list[tuple[Task, AnswerKey]]:

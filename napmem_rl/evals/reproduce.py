@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from napmem_rl.atomic import write_file
 from napmem_rl.errors import DataError
 from napmem_rl.evals.report import MODES
-from napmem_rl.memory.storage import write_file
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 _GROUPS = tuple((group, mode) for group in ("all", "needs_memory") for mode in MODES)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from napmem_rl.atomic import write_file
 
 logger = logging.getLogger(__name__)
 
@@ -36,18 +36,7 @@ class DiskCache:
 
     def put(self, key: Mapping[str, Any], value: Any) -> None:
         """Store a JSON-ready value other than None."""
-        path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"key": key, "value": value}, file, ensure_ascii=False, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_file(self._path(key), json.dumps({"key": key, "value": value}, ensure_ascii=False, sort_keys=True))
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         digest = hash_key(key)

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from napmem_rl.atomic import write_file
 from napmem_rl.errors import BankError
 from napmem_rl.memory.pyramid import PROFILE_FILE, Pyramid, find_problems, trace_messages
-from napmem_rl.memory.storage import MANIFEST, StoredBank, load_stored_bank, render_files, render_manifest, write_directory, write_file
+from napmem_rl.memory.storage import MANIFEST, StoredBank, load_stored_bank, render_files, render_manifest, write_directory
 from napmem_rl.retrieval.encoder import Encoder
 from napmem_rl.retrieval.hybrid import RRF_K, HybridIndex
 from napmem_rl.schema import Level, Message, Profile, Record, Track

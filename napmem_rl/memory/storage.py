@@ -12,10 +12,8 @@ A track's body is its summary (one line), an empty line and its narrative.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
-import os
 import re
 import shutil
 import uuid
@@ -26,6 +24,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from napmem_rl.atomic import swap_directories, sync_directory, write_file
 from napmem_rl.errors import BankError
 from napmem_rl.memory.pyramid import PROFILE_FILE, PROFILE_ID, Pyramid
 from napmem_rl.schema import Message, Profile, Record, RecordType, Track, as_json
@@ -40,8 +39,6 @@ _LISTED = re.compile(r"messages\.jsonl|records\.jsonl|profile\.md|tracks/[a-z0-9
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _EMPTY_PROFILE = Profile(text="", time="", source_ids=())
-_RENAME_EXCHANGE = 2  # linux/fs.h
-_AT_FDCWD = -100  # fcntl.h
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,8 +97,6 @@ def load_stored_bank(path: Path, problems: list[str]) -> StoredBank | None:
 def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
     """Put a directory of files in place as a whole: written beside it, synced, then swapped in. The old one stays until the new one is complete.
 
-    On Linux the swap is one system call; elsewhere two renames, the first of which is undone if the second fails.
-
     Raises:
         OSError: nothing was changed at `path`.
     """
@@ -111,59 +106,11 @@ def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             write_file(fresh / name, content)
         for folder in {(fresh / name).parent for name in files}:
-            _sync_directory(folder)
-        _swap(fresh, path)
-        _sync_directory(path.parent)
+            sync_directory(folder)
+        swap_directories(fresh, path)
+        sync_directory(path.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)  # after the swap this is the old one
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write one file so that it is either complete or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-    try:
-        with fresh.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def _swap(fresh: Path, path: Path) -> None:
-    """After it, `path` is the new directory and `fresh` the old one, if there was one."""
-    if not path.exists():
-        os.rename(fresh, path)
-        return
-    if _exchange(fresh, path):
-        return
-    old = path.parent / f".{path.name}.old-{uuid.uuid4().hex}"
-    os.rename(path, old)
-    try:
-        os.rename(fresh, path)
-    except OSError:
-        os.rename(old, path)
-        raise
-    os.rename(old, fresh)
-
-
-def _exchange(first: Path, second: Path) -> bool:
-    """Swap two directories in one step; False where the system cannot (renameat2, Linux)."""
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (OSError, AttributeError):
-        return False
-    return renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), ctypes.c_uint(_RENAME_EXCHANGE)) == 0
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _render_lines(items: tuple[Message, ...] | tuple[Record, ...]) -> bytes:

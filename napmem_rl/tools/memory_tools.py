@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from napmem_rl.errors import ConfigError, ToolError
+from napmem_rl.memory.pyramid import PROFILE_FILE
 from napmem_rl.schema import Level, Message, Profile, Record, ToolCall, ToolResult, Track
 from napmem_rl.tools.result_text import FittedText, Line, build_cut_notice, fit_lines, render_file, render_message, render_record
 from napmem_rl.tools.spec import MEMORY_TOOLS, check_arguments, find_tool, shorten
 
-PROFILE_FILE = "profile.md"
 _PROFILE_ID = "profile"
 _LEVELS = {
     "search_records": Level.RECORD,

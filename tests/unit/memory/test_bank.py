@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from napmem_rl import atomic
 from napmem_rl.errors import BankError
 from napmem_rl.memory import storage
 from napmem_rl.memory.bank import MemoryBank, render_message_passage, render_record_passage, save_bank, verify_bank
@@ -285,7 +286,7 @@ def test_a_missing_bank_is_named(tmp_path):
 @pytest.mark.parametrize("has_exchange", [True, False])
 def test_a_new_version_takes_the_place_of_the_old_one_whole(tmp_path, monkeypatch, has_exchange):
     if not has_exchange:
-        monkeypatch.setattr(storage, "_exchange", lambda first, second: False)
+        monkeypatch.setattr(atomic, "_exchange", lambda first, second: False)
     old = save_sample(tmp_path / "ana")
     new = save_sample(tmp_path / "ana", tracks=make_levels()["tracks"][:1])
     assert old != new and MemoryBank.open(tmp_path / "ana").version == new
@@ -313,7 +314,7 @@ def test_a_failure_while_writing_leaves_the_old_bank_and_nothing_else(tmp_path, 
 
 def test_a_failure_between_the_two_renames_puts_the_old_bank_back(tmp_path, monkeypatch):
     old = save_sample(tmp_path / "ana")
-    monkeypatch.setattr(storage, "_exchange", lambda first, second: False)
+    monkeypatch.setattr(atomic, "_exchange", lambda first, second: False)
     real = os.rename
 
     def fail_on_new(source, target):
