@@ -14,6 +14,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from napmem_rl.backend.checkpoints import repair_export
 from napmem_rl.backend.smollm2 import convert_smollm2
 from napmem_rl.config.sft_recipe import SftRecipe
 from napmem_rl.data.demonstrations import build_demonstrations, save_demonstrations
@@ -47,6 +48,7 @@ def run_sft(recipe: SftRecipe, report: Callable[[str], None] = print) -> Path:
         count = _make_demonstrations(recipe, model, work / "demonstrations.parquet", report)
         seconds = _train(recipe, model, work, report)
         trained = _find_trained(work)
+        repair_export(trained / "config.json")
         facts = {"recipe": str(recipe.path), "base": str(recipe.verl.model.path), "demonstrations": count, "train_s": round(seconds, 1)}
         (trained / "sft.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         os.rename(work / "demonstrations.parquet", trained / "demonstrations.parquet")
