@@ -12,20 +12,21 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
-from napmem_rl.backend.demonstrations import demonstrate
 from napmem_rl.backend.tiny_sft import Document
 from napmem_rl.config.sections import AgentConfig, MemoryConfig
+from napmem_rl.data.demonstrations import play
 from napmem_rl.data.rows import save_rows
 from napmem_rl.data.world_demos import Demonstrator, Habits
 from napmem_rl.data.world_practice import PracticeText, ReadableUser, build_practice
-from napmem_rl.data.world_reader import UNKNOWN
-from napmem_rl.data.worlds import SyntheticQuestion, SyntheticUser, all_words, generate_user
+from napmem_rl.data.worlds import UNKNOWN, SyntheticQuestion, SyntheticUser, all_words, generate_user
 from napmem_rl.llm.token_context import encode_plain
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.builder import build_bank
 from napmem_rl.retrieval.encoder import Encoder, load_encoder
-from napmem_rl.schema import AnswerKey, Task
+from napmem_rl.schema import AnswerKey, Status, Task, ToolCall, ToolResult
+from napmem_rl.systems.napmem.episode import Toolbox
 from napmem_rl.tools.memory_tools import MemoryToolbox, ToolLimits
+from napmem_rl.tools.parse import render_call
 from napmem_rl.tools.result_text import render_file, render_message, render_record
 
 
@@ -110,6 +111,24 @@ class World:
             yield from ("\n".join(render_file(bank.item_of_file(name), bank.file(name) or "")) + f" {name}" for name in bank.file_names)
 
 
+class RecordingToolbox:
+    """A toolbox that remembers its results, so that a demonstrator can look at them."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+        self.results: list[ToolResult] = []
+
+    @property
+    def file_names(self) -> Sequence[str]:
+        """See `Toolbox.file_names`."""
+        return self._toolbox.file_names
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """See `Toolbox.call`."""
+        self.results.append(await self._toolbox.call(call))
+        return self.results[-1]
+
+
 def _read_user(user: SyntheticUser, bank: MemoryBank) -> ReadableUser:
     lines: dict[str, list[str]] = {message.message_id: [render_message(message)] for message in bank.messages}
     for record in bank.records:
@@ -151,10 +170,16 @@ def build_demonstrations(
     build_toolbox = world.toolbox_builder(lambda text: len(encode_plain(tokenizer, text)))
 
     async def build_one(question: SyntheticQuestion, seed: int) -> Document:
-        toolbox = build_toolbox(question.task)
+        toolbox = RecordingToolbox(build_toolbox(question.task))
         demonstrator = Demonstrator(question, habits, random.Random(seed), max_tool_steps=agent.max_tool_steps, file_names=toolbox.file_names)
-        _, ids, mask = await demonstrate(question.task, demonstrator.act, toolbox, tokenizer, agent)
-        return Document(ids, mask)
+
+        def next_text() -> str:
+            decision = demonstrator.act(toolbox.results)
+            return render_call(decision, agent.tool_format) if isinstance(decision, ToolCall) else f"<answer>{decision}</answer>"
+
+        trajectory, played = await play(question.task, next_text, toolbox, tokenizer, agent=agent)
+        assert trajectory.status is Status.COMPLETED, f"demonstration of {question.task.task_id} ended with {trajectory.status}: {trajectory.detail}"
+        return Document(played.token_ids, played.loss_mask)
 
     async def build_all() -> list[Document]:
         questions = [question for user in world.users for question in user.questions]

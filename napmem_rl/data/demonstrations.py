@@ -23,7 +23,7 @@ from napmem_rl.llm.token_context import TokenContext, encode_plain
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.retrieval.bm25 import tokenize_words
 from napmem_rl.schema import AnswerKey, Status, Task, ToolCall, Trajectory
-from napmem_rl.systems.napmem.episode import run_episode
+from napmem_rl.systems.napmem.episode import Toolbox, run_episode
 from napmem_rl.tools.memory_tools import MemoryToolbox, ToolLimits
 from napmem_rl.tools.parse import parse_turn, render_call
 from napmem_rl.tools.spec import ToolSpec
@@ -48,10 +48,11 @@ class Demonstration:
 
 
 class ScriptedTokens:
-    """A `Generate` that says given texts, with the tokens an engine would have sampled for them. One episode each."""
+    """A `Generate` that says the texts it is handed, with the tokens an engine would have sampled for them. One episode each."""
 
-    def __init__(self, texts: Sequence[str], *, tokenizer: Any, tool_format: str) -> None:
-        self._texts = list(texts)
+    def __init__(self, next_text: Callable[[], str], *, tokenizer: Any, tool_format: str) -> None:
+        """`next_text` gives the text of the next turn when its time comes, so that a demonstrator can look at the results first."""
+        self._next_text = next_text
         self._tokenizer = tokenizer
         self._tool_format = tool_format
         self._context = TokenContext(tokenizer)
@@ -64,7 +65,7 @@ class ScriptedTokens:
         else:
             self._context.append_tool_results([message["content"] for message in messages[self._num_messages + 1 :]])
         self._num_messages = len(messages)
-        text = self._texts.pop(0)
+        text = self._next_text()
         prompt_ids, response_ids = self._context.token_ids, self._encode_turn(text)
         self._context.append_response(response_ids)
         parsed = parse_turn(text, tool_format=self._tool_format, tools=tools)
@@ -76,6 +77,15 @@ class ScriptedTokens:
         if set(ids) & set(self._tokenizer.all_special_ids):
             raise DataError.of("demonstration", "the text of a turn holds a special token", got=text, fix="Leave this question out.")
         return [*ids, self._context.end_of_turn_id]
+
+
+async def play(task: Task, next_text: Callable[[], str], toolbox: Toolbox, tokenizer: Any, *, agent: AgentConfig) -> tuple[Trajectory, Demonstration]:
+    """One episode with a demonstrator in the policy's place, and its tokens."""
+    generate = ScriptedTokens(next_text, tokenizer=tokenizer, tool_format=agent.tool_format)
+    trajectory = await run_episode(task, generate, toolbox, agent)
+    sample = build_sample(trajectory)
+    mask = (*([0] * len(sample.prompt_ids)), *sample.response_mask)
+    return trajectory, Demonstration(task_id=task.task_id, token_ids=(*sample.prompt_ids, *sample.response_ids), loss_mask=mask)
 
 
 def build_demonstrations(
@@ -120,13 +130,9 @@ def build_demonstrations(
 async def demonstrate(task: Task, key: AnswerKey, toolbox_of: Callable[[], MemoryToolbox], tokenizer: Any, *, agent: AgentConfig) -> Demonstration | None:
     """The first script of `scripts_of` that finds gold evidence and fits the limits, as tokens; None where there is none."""
     for texts in scripts_of(task, key, agent=agent):
-        generate = ScriptedTokens(texts, tokenizer=tokenizer, tool_format=agent.tool_format)
-        trajectory = await run_episode(task, generate, toolbox_of(), agent)
-        if trajectory.status is Status.COMPLETED and _has_evidence(trajectory, key):
-            sample = build_sample(trajectory)
-            token_ids = (*sample.prompt_ids, *sample.response_ids)
-            if len(token_ids) <= agent.max_context_tokens:
-                return Demonstration(task_id=task.task_id, token_ids=token_ids, loss_mask=(*([0] * len(sample.prompt_ids)), *sample.response_mask))
+        trajectory, demonstration = await play(task, iter(texts).__next__, toolbox_of(), tokenizer, agent=agent)
+        if trajectory.status is Status.COMPLETED and _has_evidence(trajectory, key) and len(demonstration.token_ids) <= agent.max_context_tokens:
+            return demonstration
     return None
 
 

@@ -12,10 +12,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from napmem_rl.data.worlds import SyntheticQuestion
+from napmem_rl.data.worlds import UNKNOWN, SyntheticQuestion
 from napmem_rl.schema import ToolCall, ToolResult
-
-UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from napmem_rl.data.worlds import OPPOSITES, PERSON_ATTRIBUTES, PREFERENCES, USER_ATTRIBUTES, Attribute
+from napmem_rl.data.worlds import OPPOSITES, PERSON_ATTRIBUTES, PREFERENCES, UNKNOWN, USER_ATTRIBUTES, Attribute
 
-UNKNOWN = "unknown"
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _RELATIVE = re.compile(r"User's (\w+)")
 

@@ -84,6 +84,7 @@ USER_ATTRIBUTES = {
 }
 PREFERENCES = {"drink": DRINKS, "music": MUSIC, "color": COLORS, "season": SEASONS, "film": FILMS}
 QUESTION_TYPES = ("fact", "changed", "two_hop", "raw_detail", "preference", "control")
+UNKNOWN = "unknown"  # the honest answer where no evidence was found
 NUM_PERSONS = 4
 START = datetime(2024, 1, 1, 9, 0)
 MAX_DAYS = 120  # no history is longer

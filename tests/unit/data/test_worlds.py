@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from napmem_rl.data.world_reader import UNKNOWN, read_answer
-from napmem_rl.data.worlds import MAX_DAYS, MAX_ITEMS, QUESTION_TYPES, START, generate_user
+from napmem_rl.data.world_reader import read_answer
+from napmem_rl.data.worlds import MAX_DAYS, MAX_ITEMS, QUESTION_TYPES, START, UNKNOWN, generate_user
 
 USERS = [generate_user("unit", index) for index in range(20)]
 
