@@ -60,7 +60,7 @@ class NapMemAgentLoopWorker(_WorkerBase):
         self.runner = EpisodeRunner(
             settings=settings,
             tokenizer=self.tokenizer,
-            end_ids=find_end_ids(self.tokenizer, self.model_config.generation_config),
+            end_ids=find_end_ids(self.tokenizer, self.model_config.generation_config, template_kwargs=settings.template_kwargs),
             server=self._build_server(),
             banks=BankCache(Path(settings.banks_dir), encoder=encoder, versions=bank_versions, rrf_k=settings.memory.rrf_k),
             rewards=RewardPool(reward_workers, first=int(worker_name)),
@@ -142,7 +142,7 @@ class NapMemAgentLoopManager(AgentLoopManagerTQ):
         homes = await asyncio.gather(*[worker.__ray_call__.remote(_find_node_id) for worker in self.agent_loop_workers])
         services = {}
         if needs_service(settings.memory.encoder):
-            services = {node_id: start_service(settings.memory.encoder, node_id=node_id, job_name=run_name) for node_id in sorted(set(homes))}
+            services = {node_id: start_service(settings.memory, node_id=node_id, job_name=run_name) for node_id in sorted(set(homes))}
         bank_versions = json.loads(settings.bank_versions_file.read_text(encoding="utf-8"))
         shared = {"run_name": run_name, "reward_workers": reward_workers, "bank_versions": bank_versions}
         attached = [

@@ -51,8 +51,9 @@ class BankCache:
             self._opening.popitem(last=False)
         try:
             return await asyncio.shield(task)
-        except BankError:
-            self._opening.pop(bank_id, None)
+        except BaseException:
+            if task.done() and self._opening.get(bank_id) is task:  # not where this caller alone was cancelled, or a later opening has taken its place
+                del self._opening[bank_id]
             raise
 
     def _open(self, bank_id: str) -> MemoryBank:

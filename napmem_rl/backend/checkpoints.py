@@ -11,7 +11,7 @@ from typing import Any
 
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
-from napmem_rl.config.provenance import write_atomically
+from napmem_rl.atomic import write_file
 
 ATTENTION_KEYS = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
@@ -25,7 +25,7 @@ class ProvenanceCallback(CheckpointCallback):
         """See `CheckpointCallback.on_save`."""
         run_dir = Path(self.config.trainer.default_local_dir)
         for name in PROVENANCE_FILES:
-            write_atomically(Path(checkpoint_dir) / name, (run_dir / name).read_text(encoding="utf-8"))
+            write_file(Path(checkpoint_dir) / name, (run_dir / name).read_text(encoding="utf-8"))
         for config in Path(checkpoint_dir).glob("*/huggingface/config.json"):
             repair_export(config)
 
@@ -45,7 +45,7 @@ def repair_export(path: Path) -> None:
     if len(dtypes) == 1:
         repaired["dtype"] = DTYPE_NAMES[dtypes.pop()]
     if repaired != config:
-        write_atomically(path, json.dumps(repaired, indent=2) + "\n")
+        write_file(path, json.dumps(repaired, indent=2) + "\n")
 
 
 def _read_dtypes(path: Path) -> set[str]:

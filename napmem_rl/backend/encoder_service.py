@@ -10,30 +10,29 @@ from typing import Any
 import numpy as np
 import ray
 
+from napmem_rl.config.sections import MemoryConfig
 from napmem_rl.errors import BackendError
 from napmem_rl.retrieval.encoder import CachedEncoder, Encoder, load_encoder
 
 LOCAL_SPECS = ("none", "hashing")  # cheap enough to run where they are asked for
 ARRIVAL_WINDOW_S = 0.002  # requests that arrive within one window are encoded together
 MAX_BATCH_TEXTS = 256
-NUM_THREADS = 1
 REQUEST_TIMEOUT_S = 600.0
 
 
 class EncoderService:
     """The actor's body. Requests that arrive together are encoded in one batch, in one thread; the encoder remembers what it saw."""
 
-    def __init__(self, spec: str, *, num_threads: int = NUM_THREADS) -> None:
+    def __init__(self, memory: MemoryConfig) -> None:
         """Args:
-            spec: see `load_encoder`.
-            num_threads: CPU threads of one batch.
+            memory: its keys `encoder…`.
         """
         import torch
 
-        torch.set_num_threads(num_threads)
-        encoder = load_encoder(spec)
+        torch.set_num_threads(memory.encoder_threads)
+        encoder = load_encoder(memory.encoder, device=memory.encoder_device)
         if encoder is None:
-            raise BackendError.of("encoder service", "was started without an encoder", got=spec)
+            raise BackendError.of("encoder service", "was started without an encoder", got=memory.encoder)
         self._encoder = encoder
         self._waiting: list[tuple[list[str], asyncio.Future[np.ndarray]]] = []
         self._pump: asyncio.Task[None] | None = None
@@ -104,11 +103,11 @@ def needs_service(spec: str) -> bool:
     return spec not in LOCAL_SPECS
 
 
-def start_service(spec: str, *, node_id: str, job_name: str) -> Any:
-    """Start the encoder of one node.
+def start_service(memory: MemoryConfig, *, node_id: str, job_name: str) -> Any:
+    """Start the encoder of one node. With `encoder_device: cuda` it waits for a GPU that nobody else of the node holds.
 
     Args:
-        spec: see `load_encoder`.
+        memory: its keys `encoder…`.
         node_id: Ray's id of the node that it must run on.
         job_name: keeps the services of jobs that share a cluster apart.
 
@@ -116,10 +115,11 @@ def start_service(spec: str, *, node_id: str, job_name: str) -> Any:
         the actor's handle; the actor dies with the last handle to it.
     """
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
-    threads = {name: str(NUM_THREADS) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    threads = {name: str(memory.encoder_threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     options = {"name": f"napmem_encoder_{job_name}_{node_id[:8]}", "num_cpus": 0, "max_concurrency": 1000, "max_restarts": 2, "max_task_retries": 2}
+    options["num_gpus"] = 1 if memory.encoder_device == "cuda" else 0
     actor = ray.remote(EncoderService).options(**options, scheduling_strategy=strategy, runtime_env={"env_vars": threads})
-    return actor.remote(spec)
+    return actor.remote(memory)
 
 
 def connect_encoder(spec: str, service: Any | None) -> Encoder | None:
@@ -133,5 +133,9 @@ def connect_encoder(spec: str, service: Any | None) -> Encoder | None:
         return load_encoder(spec)
     if service is None:
         raise BackendError.of(f"encoder {spec}", f"has no service on this node (process {os.getpid()})")
-    name, dim = ray.get(service.describe.remote(), timeout=REQUEST_TIMEOUT_S)
+    try:
+        name, dim = ray.get(service.describe.remote(), timeout=REQUEST_TIMEOUT_S)
+    except ray.exceptions.RayError as error:
+        fix = "With memory.encoder_device=cuda each node needs one GPU more than trainer.n_gpus_per_node."
+        raise BackendError.of(f"encoder {spec}", f"did not start ({type(error).__name__}: {error})", fix=fix) from error
     return CachedEncoder(RemoteEncoder(service, name=name, dim=dim))

@@ -132,6 +132,7 @@ class EpisodeRunner:
             sampling={**build_sampling(request), "stop_token_ids": list(self._end_ids)},
             seed_of_turn=seed_of_turn,
             expects_one_version=self._settings.is_sync,
+            template_kwargs=self._settings.template_kwargs,
         )
 
     async def _write_log(self, scored: ScoredTrajectory, request: RowRequest) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from napmem_rl.config.recipe import Recipe
 from napmem_rl.data.rows import load_rows
 from napmem_rl.errors import ConfigError, DataError
 from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.retrieval.encoder import ENCODER_NAMES, check_encoder
 from napmem_rl.rewards.judge import build_judge
 
 CHAT_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
@@ -33,7 +35,8 @@ def check_inputs(recipe: Recipe) -> JobInputs:
     """Read every row, verify every bank that a row names, look at the model and ask the judge.
 
     Raises:
-        ConfigError: a path is missing, the model has no chat template, there are fewer rows than a batch holds, or the judge cannot be used.
+        ConfigError: a path is missing, the model has no chat template, there is no such encoder, there are fewer rows than a batch holds or than the steps
+            take, or the judge cannot be used.
         DataError: a row cannot be used.
         BankError: a bank is missing or broken.
     """
@@ -41,14 +44,30 @@ def check_inputs(recipe: Recipe) -> JobInputs:
     if missing:
         raise ConfigError.of(f"recipe {recipe.path}", "; ".join(missing), fix="Prepare the data first (launch/prepare_data.py), or correct the path.")
     _check_model(recipe)
+    _check_encoder(recipe)
     train, val = _load_bank_ids(recipe, "data.train_files"), _load_bank_ids(recipe, "data.val_files")
     batch_size = OmegaConf.select(recipe.verl, "data.train_batch_size")
     if len(train) < batch_size:
         what = f"recipe {recipe.path}, key data.train_batch_size"
         raise ConfigError.of(what, "is larger than the training set", got=batch_size, expected=f"at most {len(train)}")
+    check_steps(recipe, num_rows=len(train))
     versions = {bank_id: _verify_bank(recipe, bank_id) for bank_id in sorted({*train, *val})}
     check_judge(recipe)
     return JobInputs(bank_versions=versions, num_train_rows=len(train), num_val_rows=len(val))
+
+
+def check_steps(recipe: Recipe, *, num_rows: int) -> None:
+    """Raise ConfigError where the epochs end before `trainer.total_training_steps`: verl would stop there, with exit code 0 and without a last checkpoint."""
+    steps, epochs = recipe.verl.trainer.total_training_steps, recipe.verl.trainer.total_epochs
+    batch_size, max_rows = recipe.verl.data.train_batch_size, OmegaConf.select(recipe.verl, "data.train_max_samples")
+    used = min(num_rows, max_rows) if max_rows is not None and max_rows > 0 else num_rows
+    per_epoch = used // batch_size
+    if steps is None or steps <= per_epoch * epochs:
+        return
+    what = f"recipe {recipe.path}, key trainer.total_training_steps"
+    problem = f"is more than {epochs} epochs of {per_epoch} steps ({used} rows, {batch_size} a step)"
+    fix = f"Set trainer.total_epochs={-(-steps // per_epoch)}." if per_epoch else "Raise data.train_max_samples."
+    raise ConfigError.of(what, problem, got=steps, expected=f"at most {per_epoch * epochs}", fix=fix)
 
 
 def check_judge(recipe: Recipe) -> None:
@@ -85,6 +104,16 @@ def _check_model(recipe: Recipe) -> None:
     if any((path / file).is_file() for file in CHAT_TEMPLATE_FILES) or _read_json(path / "tokenizer_config.json").get("chat_template"):
         return
     raise ConfigError.of(f"model {path}", "has no chat template", fix="Use an instruction-tuned model, or add chat_template.jinja to the directory.")
+
+
+def _check_encoder(recipe: Recipe) -> None:
+    """See `check_encoder`; where a name comes near, it is named."""
+    try:
+        check_encoder(recipe.memory.encoder)
+    except ConfigError as error:
+        nearest = difflib.get_close_matches(recipe.memory.encoder, ENCODER_NAMES, n=1)
+        hint = f" Did you mean {nearest[0]}?" if nearest and nearest[0] != recipe.memory.encoder else ""
+        raise ConfigError(f"recipe {recipe.path}, key memory.encoder: {error.message}{hint}") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:

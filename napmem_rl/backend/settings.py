@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.config.sections import AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
+from napmem_rl.config.sections import SECTIONS, AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.errors import BackendError
 
 SUBTREE = "napmem"
-_SECTIONS = {"memory": MemoryConfig, "agent": AgentConfig, "reward": RewardConfig, "judge": JudgeConfig, "report": ReportConfig}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobSettings:
     """One job as its workers see it.
 
-    `seed` starts the chain of per-request seeds; `is_sync` says that every rollout of a step must come from one weight version.
+    `seed` starts the chain of per-request seeds; `is_sync` says that every rollout of a step must come from one weight version; `template_kwargs` go to the
+    chat template (`data.apply_chat_template_kwargs`).
     """
 
     memory: MemoryConfig
@@ -34,11 +34,12 @@ class JobSettings:
     run_dir: str
     seed: int
     is_sync: bool
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def trajectories_dir(self) -> Path:
         """Where trajectories are written, one JSON line each."""
-        return Path(self.run_dir) / "trajectories"
+        return Path(self.report.dir) if self.report.dir else Path(self.run_dir) / "trajectories"
 
     @property
     def bank_versions_file(self) -> Path:
@@ -66,4 +67,4 @@ class JobSettings:
             from omegaconf import OmegaConf
 
             tree = OmegaConf.to_container(tree, resolve=True)
-        return cls(**{name: _SECTIONS[name](**value) if name in _SECTIONS else value for name, value in dict(tree).items()})
+        return cls(**{name: SECTIONS[name](**value) if name in SECTIONS else value for name, value in dict(tree).items()})

@@ -17,6 +17,7 @@ from napmem_rl.llm.token_context import TokenContext
 from napmem_rl.tools.parse import ParsedTurn, parse_turn
 from napmem_rl.tools.spec import ToolSpec
 
+ABORTED = ("aborted", "abort")  # stop reasons of a turn that neither the policy nor a limit ended
 ARRIVAL_WINDOW_S = 0.003  # turns that arrive within one window travel together
 
 
@@ -70,6 +71,7 @@ class TokenGenerate:
         sampling: Mapping[str, Any],
         seed_of_turn: Callable[[int], int],
         expects_one_version: bool,
+        template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self._server = server
         self._tokenizer = tokenizer
@@ -77,7 +79,7 @@ class TokenGenerate:
         self._sampling = dict(sampling)
         self._seed_of_turn = seed_of_turn
         self._expects_one_version = expects_one_version
-        self._context = TokenContext(tokenizer)
+        self._context = TokenContext(tokenizer, template_kwargs=template_kwargs)
         self._request_id = uuid4().hex
         self._num_messages = 0
         self._num_turns = 0
@@ -236,8 +238,10 @@ def read_token_output(output: Any, *, end_ids: Collection[int]) -> SampledTurn:
     A turn that does not end with one of `end_ids` was cut. The stop reason cannot tell: verl's vLLM server reports "completed" for a length stop too.
 
     Raises:
-        BackendError: no tokens, or not one log-prob for each token.
+        BackendError: the server gave the turn up (weights arrived, or it is going down), no tokens, or not one log-prob for each token.
     """
+    if output.stop_reason in ABORTED:
+        raise BackendError.of("rollout server", "gave the turn up before its end", got=f"stop reason {output.stop_reason!r}")
     token_ids = tuple(int(token) for token in output.token_ids)
     logprobs = tuple(float(value) for value in output.log_probs or ())
     if not token_ids:
@@ -254,12 +258,13 @@ def read_token_output(output: Any, *, end_ids: Collection[int]) -> SampledTurn:
     )
 
 
-def find_end_ids(tokenizer: Any, generation_config: Any = None) -> tuple[int, ...]:
+def find_end_ids(tokenizer: Any, generation_config: Any = None, *, template_kwargs: Mapping[str, Any] | None = None) -> tuple[int, ...]:
     """Token ids that end a turn: the chat template's end of turn, the tokenizer's end token and those of the model's generation config.
 
     Raises:
         ConfigError: the tokenizer has no usable chat template.
     """
     named = getattr(generation_config, "eos_token_id", None)
-    ids = {TokenContext(tokenizer).end_of_turn_id, tokenizer.eos_token_id, *(named if isinstance(named, (list, tuple)) else [named])}
+    end_of_turn = TokenContext(tokenizer, template_kwargs=template_kwargs).end_of_turn_id
+    ids = {end_of_turn, tokenizer.eos_token_id, *(named if isinstance(named, (list, tuple)) else [named])}
     return tuple(sorted(int(token) for token in ids - {None}))

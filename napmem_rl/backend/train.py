@@ -12,17 +12,16 @@ from pathlib import Path
 import ray
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from napmem_rl.atomic import write_file
 from napmem_rl.backend.preflight import JobInputs, check_inputs
 from napmem_rl.backend.run_files import keep_previous
 from napmem_rl.backend.settings import SUBTREE, JobSettings
-from napmem_rl.config.provenance import write_atomically
 from napmem_rl.config.recipe import Recipe
-from napmem_rl.errors import BackendError, ConfigError, NapMemError
+from napmem_rl.errors import BackendError, NapMemError
 
 logger = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
-SAMPLER_PATH = "pkg://napmem_rl.backend.sampler"
 CHECKPOINT_CALLBACK = "napmem_rl.backend.checkpoints.ProvenanceCallback"
 
 
@@ -30,7 +29,7 @@ def run_grpo(recipe: Recipe) -> Path:
     """Train as the recipe says and wait for the end.
 
     Returns:
-        the run directory: resolved.yaml, provenance.json, metrics.jsonl, trajectories/, global_step_*/.
+        the run directory: resolved.yaml, provenance.json, metrics.jsonl (where `trainer.logger` holds "file"), trajectories/, global_step_*/.
 
     Raises:
         ConfigError, DataError: the recipe, its data, banks, model or judge cannot be used; nothing was started.
@@ -41,7 +40,7 @@ def run_grpo(recipe: Recipe) -> Path:
     config = build_config(recipe, inputs)
     recipe.save_resolved(run_dir, inputs.bank_versions)
     settings = JobSettings.from_config(config)
-    write_atomically(settings.bank_versions_file, json.dumps(dict(inputs.bank_versions)) + "\n")
+    write_file(settings.bank_versions_file, json.dumps(dict(inputs.bank_versions)) + "\n")
     keep_previous(run_dir / METRICS_FILE)
     with ray_cluster(config, build_env(recipe, run_dir)):
         _run_trainer(config)
@@ -52,9 +51,6 @@ def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:
     """verl's config for this job: the recipe's, our sub-tree, and what follows from both."""
     config = recipe.verl.copy()
     is_sync = config.trainer.v1.trainer_mode == "sync"
-    if not is_sync and config.trainer.v1.sampler.custom_sampler.path == SAMPLER_PATH:
-        what = f"recipe {recipe.path}, key trainer.v1.trainer_mode"
-        raise ConfigError.of(what, "does not fit the sampler, which knows synchronous training alone", got=config.trainer.v1.trainer_mode, expected="sync")
     seed = OmegaConf.select(config, "data.seed")
     settings = JobSettings(
         memory=recipe.memory,
@@ -66,6 +62,7 @@ def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:
         run_dir=str(Path(config.trainer.default_local_dir).absolute()),
         seed=int(config.actor_rollout_ref.rollout.seed if seed is None else seed),
         is_sync=is_sync,
+        template_kwargs=OmegaConf.to_container(config.data.apply_chat_template_kwargs or OmegaConf.create()),
     )
     with open_dict(config):
         config[SUBTREE] = settings.as_config()
@@ -82,7 +79,7 @@ def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:
 
 
 def build_env(recipe: Recipe, run_dir: Path) -> dict[str, str]:
-    """Environment of every process of the job: the recipe's, and where loggers write."""
+    """Environment of every process of the job: the recipe's, and where loggers write. What this process happens to have set does not count."""
     model = str(OmegaConf.select(recipe.verl, "actor_rollout_ref.model.path"))
     env = {
         "VERL_FILE_LOGGER_PATH": str(run_dir / METRICS_FILE),
@@ -95,17 +92,32 @@ def build_env(recipe: Recipe, run_dir: Path) -> dict[str, str]:
     key = recipe.judge.api_key_env
     if recipe.judge.kind == "openai" and key in os.environ:
         env[key] = os.environ[key]  # reward workers on other nodes need it
-    return {name: os.environ.get(name, value) for name, value in env.items()} | _env_of_verl(recipe) | recipe.env
+    return env | _env_of_verl(recipe) | recipe.env
 
 
 def _env_of_verl(recipe: Recipe) -> dict[str, str]:
     """What verl sets for its workers. On the CPU platform nothing of it applies, and importing verl here would cost the start some 8 s."""
     if recipe.platform == "cpu":
         return {}
-    os.environ.update(recipe.env)  # verl reads its platform at import
-    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+    with environment(recipe.env):  # verl reads its platform at import
+        from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    return dict(get_ppo_ray_runtime_env(recipe.verl)["env_vars"])
+        return dict(get_ppo_ray_runtime_env(recipe.verl)["env_vars"])
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process within the block; afterwards they are what they were."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
@@ -126,15 +138,15 @@ def ray_cluster(config: DictConfig, env: Mapping[str, str]) -> Iterator[None]:
         options = {name: value for name, value in options.items() if name not in ("num_cpus", "num_gpus", "include_dashboard")}
     runtime_env = {name: value for name, value in (options.pop("runtime_env", None) or {}).items() if value is not None}
     runtime_env["env_vars"] = dict(env)
-    os.environ.update(env)
-    try:
-        ray.init(**options, runtime_env=runtime_env, logging_level=logging.WARNING)
-    except (RuntimeError, ConnectionError, ValueError) as error:
-        raise BackendError.of("Ray", f"did not start ({type(error).__name__}: {error})") from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with environment(env):
+        try:
+            ray.init(**options, runtime_env=runtime_env, logging_level=logging.WARNING)
+        except (RuntimeError, ConnectionError, ValueError) as error:
+            raise BackendError.of("Ray", f"did not start ({type(error).__name__}: {error})") from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def _run_trainer(config: DictConfig) -> None:

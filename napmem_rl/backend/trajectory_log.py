@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from napmem_rl.schema import ScoredTrajectory, ToolResult, Turn
 class TrajectoryLog:
     """Appends each episode of one worker to ``<dir>/step_<step>.worker_<n>.jsonl``, of validations to ``<dir>/val_<step>.worker_<n>.jsonl``.
 
-    A line is written by one `os.write` to a file opened for appending, so that a crash leaves whole lines only and a resumed run adds to what is there.
+    A line is written at once to a file opened for appending, so that a crash leaves whole lines only and a resumed run adds to what is there.
     """
 
     def __init__(self, directory: Path, *, worker_name: str, run_name: str) -> None:
@@ -25,6 +26,7 @@ class TrajectoryLog:
         self._directory = directory
         self._worker_name = worker_name
         self._run_name = run_name
+        self._lock = threading.Lock()
 
     def path(self, step: int, *, is_validation: bool) -> Path:
         """The file of one step."""
@@ -35,11 +37,19 @@ class TrajectoryLog:
         head = {"run": self._run_name, "step": step, "sample": sample_index, "data_source": data_source}
         line = json.dumps({**head, **render_trajectory(scored)}, ensure_ascii=False) + "\n"
         self._directory.mkdir(parents=True, exist_ok=True)
-        file = os.open(self.path(step, is_validation=is_validation), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(file, line.encode())
-        finally:
-            os.close(file)
+        with self._lock:
+            file = os.open(self.path(step, is_validation=is_validation), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                _write_all(file, line.encode())
+            finally:
+                os.close(file)
+
+
+def _write_all(file: int, content: bytes) -> None:
+    """`os.write` may take less than it is given, on a full or a network file system."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def render_trajectory(scored: ScoredTrajectory) -> dict[str, Any]:

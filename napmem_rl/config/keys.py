@@ -10,11 +10,9 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from napmem_rl.config.sections import AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
+from napmem_rl.config.sections import SECTIONS
 from napmem_rl.config.tree import Tree, compose_verl_defaults, merge, resolve, walk
 from napmem_rl.errors import ConfigError
-
-SECTIONS: dict[str, type] = {"memory": MemoryConfig, "agent": AgentConfig, "reward": RewardConfig, "judge": JudgeConfig, "report": ReportConfig}
 
 # Keys that verl reads but does not list in its YAML files, with its defaults.
 UNLISTED: Tree = {
@@ -54,6 +52,20 @@ FRACTIONS: frozenset[str] = frozenset(
         "trainer.v1.colocate_async.num_warmup_batches",
         "trainer.v1.separate_async.num_warmup_batches",
     }
+)
+
+# Types of keys whose default is null: they too may be null, and other such keys may be anything.
+NULLABLE: dict[str, type] = (
+    {f"actor_rollout_ref.actor.{name}": int for name in ("ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu")}
+    | {f"actor_rollout_ref.{part}.log_prob_micro_batch_size{end}": int for part in ("ref", "rollout") for end in ("", "_per_gpu")}
+    | {f"actor_rollout_ref.model.{name}": str for name in ("hf_config_path", "tokenizer_path", "custom_chat_template", "lora_adapter_path")}
+    | {f"actor_rollout_ref.rollout.{name}": str for name in ("quantization", "agent.agent_loop_config_path", "agent.agent_loop_manager_class")}
+    | {f"algorithm.rollout_correction.{name}": str for name in ("rollout_is", "rollout_rs")}
+    | {f"data.{name}": int for name in ("seed", "gen_batch_size", "val_batch_size")}
+    | {f"data.{name}": str for name in ("dir", "tokenizer", "custom_cls.path", "custom_cls.name")}
+    | {f"trainer.{name}": int for name in ("total_training_steps", "max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")}
+    | {f"trainer.{name}": str for name in ("rollout_data_dir", "validation_data_dir", "resume_from_path", "checkpoint_callback_class", "default_hdfs_dir")}
+    | {f"trainer.v1.sampler.custom_sampler.{name}": str for name in ("path", "name")}
 )
 
 # One value or a list of them.
@@ -151,9 +163,8 @@ def check_keys(layer: Mapping[str, Any], source: str) -> None:
         if is_known(dotted) or is_open(dotted):
             continue
         nearest = nearest_key(dotted)
-        raise ConfigError.of(
-            f"{source}, key {dotted}", "is not a known key", fix=f"Did you mean {nearest}?" if nearest else "docs/architecture.md lists the sections."
-        )
+        fix = f"Did you mean {nearest}?" if nearest else "docs/recipes.md lists the keys of ours; the others are verl's."
+        raise ConfigError.of(f"{source}, key {dotted}", "is not a known key", fix=fix)
 
 
 def walk_strings(layer: Mapping[str, Any], source: str, prefix: str = "") -> list[tuple[str, Any]]:
@@ -179,6 +190,8 @@ def _expected_types(dotted: str, default: Any) -> tuple[type, ...] | None:
     if section in SECTIONS and name in {field.name for field in dataclasses.fields(SECTIONS[section])}:
         hint = typing.get_type_hints(SECTIONS[section])[name]
         kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    elif dotted in NULLABLE:
+        kinds = (NULLABLE[dotted], types.NoneType)
     elif default is None or dotted in ONE_OR_MANY:
         return None
     else:

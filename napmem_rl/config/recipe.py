@@ -23,14 +23,18 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from napmem_rl.atomic import write_file
 from napmem_rl.config import keys, provenance, refusals
-from napmem_rl.config.sections import AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
+from napmem_rl.config.sections import SECTIONS, AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.config.tree import Tree, load_yaml, merge, parse_override, resolve, select, walk
 from napmem_rl.errors import ConfigError
 
 PLATFORMS = ("cpu", "gpu")
-PATHS = ("data.dir", "memory.banks", "judge.cache_dir", "report.dir", "trainer.default_local_dir")  # made absolute, so that no worker's directory matters
 MODEL_PATH = "actor_rollout_ref.model.path"
+# Made absolute, so that no worker's directory matters
+PATHS = ("data.dir", "data.train_files", "data.val_files", "memory.banks", "judge.cache_dir", "report.dir", "trainer.default_local_dir")
+# A path, or a name of something else (a model of a hub, one of our encoders): made absolute where it looks like a path, or is one
+PATHS_OR_NAMES = (MODEL_PATH, *(f"actor_rollout_ref.model.{name}" for name in ("tokenizer_path", "hf_config_path", "lora_adapter_path")), "memory.encoder")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +65,7 @@ class Recipe:
 
     def sections(self) -> dict[str, Any]:
         """Our part as plain data."""
-        named = {name: dataclasses.asdict(getattr(self, name)) for name in keys.SECTIONS}
+        named = {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
         return {"system": self.system, "platform": self.platform, "data": {"dir": str(self.data_dir) if self.data_dir else None}} | named
 
     def resolved_yaml(self) -> str:
@@ -85,13 +89,14 @@ class Recipe:
                 yield dotted, Path(name).expanduser()
         if self.memory.banks is not None:
             yield "memory.banks", Path(self.memory.banks)
-        for dotted, name in ((MODEL_PATH, str(OmegaConf.select(self.verl, MODEL_PATH))), ("memory.encoder", self.memory.encoder)):
-            if name[:1] in ("/", ".", "~"):  # otherwise it names a model of a hub, or one of our encoders
-                yield dotted, Path(name).expanduser()
+        for dotted in PATHS_OR_NAMES:
+            name = self.memory.encoder if dotted == "memory.encoder" else OmegaConf.select(self.verl, dotted)
+            if name and is_path(name):
+                yield dotted, Path(name)
 
     def save_resolved(self, directory: Path, bank_versions: Mapping[str, str]) -> None:
         """Write resolved.yaml and provenance.json (revision, package versions, bank versions) into `directory`, each at once or not at all."""
-        provenance.write_atomically(directory / "resolved.yaml", self.resolved_yaml())
+        write_file(directory / "resolved.yaml", self.resolved_yaml())
         provenance.save_provenance(directory / "provenance.json", bank_versions)
 
 
@@ -117,7 +122,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     for layer in layers:
         keys.check_keys(layer.tree, layer.source)
     platform = _read_platform(layers)
-    settings = _merge_layers([_platform_layer(platform), *layers])
+    settings = _merge_layers([_platform_layer(platform), *layers], f"recipe {path}")
     _check_layers(layers, settings, f"recipe {path}")
     return _build(path, tuple(overrides), settings, [_platform_layer(platform), *layers])
 
@@ -155,8 +160,8 @@ def _platform_layer(platform: str) -> _Layer:
     return layer
 
 
-def _merge_layers(layers: Sequence[_Layer]) -> Tree:
-    """All layers over verl's defaults, `data.dir` spelled out, interpolations resolved, paths absolute."""
+def _merge_layers(layers: Sequence[_Layer], recipe: str) -> Tree:
+    """All layers over verl's defaults, `data.dir` spelled out, interpolations resolved, paths absolute. Raises ConfigError where a value is left open."""
     tree = keys.build_defaults()
     given: set[str] = set()
     for layer in layers:
@@ -165,6 +170,7 @@ def _merge_layers(layers: Sequence[_Layer]) -> Tree:
                 raise ConfigError.of(f"{layer.source}, key {dotted}", "is a section", expected="keys below it, or no mention of it")
             given.add(dotted)
         merge(tree, layer.tree)
+    _check_open(tree, given, recipe)
     source = layers[-1].source
     directory = tree["data"]["dir"]
     if isinstance(directory, str) and "${" in directory:
@@ -176,11 +182,29 @@ def _merge_layers(layers: Sequence[_Layer]) -> Tree:
                 section, _, key = dotted.partition(".")
                 tree[section][key] = f"{_absolute(directory)}/{name}"
     settings = resolve(tree, source)
-    for dotted in PATHS:
-        section, _, key = dotted.partition(".")
-        if isinstance(settings[section][key], str) and settings[section][key] != "???":
-            settings[section][key] = _absolute(settings[section][key])
+    for dotted in (*PATHS, *PATHS_OR_NAMES):
+        parent, _, key = dotted.rpartition(".")
+        section, value = select(settings, parent), select(settings, dotted)
+        if isinstance(value, list):
+            section[key] = [_absolute(name) if isinstance(name, str) else name for name in value]
+        elif isinstance(value, str) and value != "???" and (dotted in PATHS or is_path(value)):
+            section[key] = _absolute(value)
     return settings
+
+
+def _check_open(tree: Tree, given: set[str], recipe: str) -> None:
+    """Raise ConfigError where a key that somebody set is `???`, or points into `data.dir` and there is none."""
+    still_open = sorted(dotted for dotted in given if select(tree, dotted) == "???")
+    if still_open:
+        raise ConfigError.of(recipe, f"leaves open {', '.join(still_open)}", fix=f"Give it: {' '.join(f'{dotted}=…' for dotted in still_open)}")
+    inside = sorted(dotted for dotted in given if "${data.dir}" in str(select(tree, dotted)))
+    if inside and tree["data"]["dir"] is None:
+        raise ConfigError.of(f"{recipe}, key data.dir", f"is missing, and {', '.join(inside)} points into it", fix="Give data.dir=DIR.")
+
+
+def is_path(name: str) -> bool:
+    """True for what looks like a path, or is a directory seen from where the command runs; otherwise it names a model of a hub or one of our encoders."""
+    return name[:1] in ("/", ".", "~") or Path(name).is_dir()
 
 
 def _absolute(path: str) -> str:
@@ -188,13 +212,10 @@ def _absolute(path: str) -> str:
 
 
 def _check_layers(layers: Sequence[_Layer], settings: Tree, source: str) -> None:
-    """Types, keys without effect, open values and values that must not run. Faults are laid at the layer that set the key last."""
+    """Types, keys without effect and values that must not run. Faults are laid at the layer that set the key last."""
     owner = {dotted: layer.source for layer in layers for dotted, _ in walk(layer.tree)}
     for dotted, where in owner.items():
         keys.check_type(dotted, select(settings, dotted), where)
-    still_open = [dotted for dotted in owner if select(settings, dotted) == "???"]
-    if still_open:
-        raise ConfigError.of(source, f"leaves open {', '.join(still_open)}", fix=f"Give it: {' '.join(f'{dotted}=…' for dotted in still_open)}")
     if not {"data.dir", "data.train_files"} & set(owner):
         raise ConfigError.of(source, "names no data", fix="Give data.dir=DIR, a directory that launch/prepare_data.py has written.")
     if MODEL_PATH not in owner:
@@ -209,7 +230,7 @@ def _build(path: Path, overrides: tuple[str, ...], settings: Tree, layers: Seque
     changed = {dotted: select(settings, dotted) for dotted in owned}
     notices = refusals.notices_of(settings)
     data_dir = settings["data"].pop("dir")
-    ours = {name: settings.pop(name) for name in keys.SECTIONS if name != "reward"}
+    ours = {name: settings.pop(name) for name in SECTIONS if name != "reward"}
     fields = {f.name for f in dataclasses.fields(RewardConfig)}
     ours["reward"] = {name: settings["reward"].pop(name) for name in fields}
     settings["reward"]["num_workers"] = 1  # of verl's own reward loop, which stays idle
@@ -224,7 +245,7 @@ def _build(path: Path, overrides: tuple[str, ...], settings: Tree, layers: Seque
         verl=verl,
         changed=changed,
         notices=notices,
-        **{name: section(**ours[name]) for name, section in keys.SECTIONS.items()},
+        **{name: section(**ours[name]) for name, section in SECTIONS.items()},
     )
 
 

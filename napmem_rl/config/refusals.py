@@ -17,6 +17,7 @@ Settings = Mapping[str, Any]  # the merged, resolved tree
 ROLLOUT = "actor_rollout_ref.rollout"
 ACTOR = "actor_rollout_ref.actor"
 MODEL = "actor_rollout_ref.model"
+SAMPLER = "pkg://napmem_rl.backend.sampler"  # ours, the default of both platforms
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ NO_EFFECT: tuple[Rule, ...] = (
         ("data.max_prompt_length", "data.max_response_length", f"{ROLLOUT}.max_model_len", *_under(ROLLOUT, "prompt_length", "response_length")),
         "agent.max_context_tokens sets it",
     ),
+    Rule(("report.dir",), "report.trajectories is off", _without("report.trajectories")),
     Rule((f"{ROLLOUT}.trace",), "verl's v1 trainer does not trace; report.trajectories writes every trajectory"),
     # Rewards come from our reward workers
     Rule(("custom_reward_function", "reward_model", "sandbox_fusion"), "verl keeps these only for old configs"),
@@ -145,6 +147,7 @@ def _choices(settings: Settings) -> Iterator[Fault]:
     yield from _one_of(settings, "agent.tool_format", "hermes", "qwen3_coder")
     yield from _one_of(settings, "judge.kind", "lexical", "openai")
     yield from _one_of(settings, "memory.writer", "rules")
+    yield from _one_of(settings, "memory.encoder_device", *(("cpu",) if _is_cpu(settings) else ("cpu", "cuda")))
     if settings["judge"]["kind"] == "openai" and not settings["judge"]["model"]:
         yield Fault("judge.model", "is not given", "the name of the judge's model, since judge.kind is openai")
 
@@ -152,15 +155,22 @@ def _choices(settings: Settings) -> Iterator[Fault]:
 def _positive(settings: Settings) -> Iterator[Fault]:
     names = {
         "agent": ("max_tool_steps", "max_calls_per_turn", "max_turn_tokens", "max_context_tokens", "max_result_tokens", "max_episode_tool_tokens"),
-        "memory": ("top_k", "rrf_k"),
+        "memory": ("encoder_threads", "top_k", "rrf_k"),
         "reward": ("num_workers", "max_concurrency"),
         "judge": ("timeout_s", "max_concurrency"),
+        "trainer": ("nnodes", "n_gpus_per_node", "total_epochs"),
     }
     counts = [f"{section}.{name}" for section, fields in names.items() for name in fields]
-    for dotted in (*counts, "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node"):
+    for dotted in (*counts, "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ROLLOUT}.n", f"{ROLLOUT}.val_kwargs.n", f"{ROLLOUT}.agent.num_workers"):
         value = select(settings, dotted)
         if value is None or value <= 0:
             yield Fault(dotted, "is not positive", "a number above 0")
+    for dotted in ("trainer.total_training_steps", "data.gen_batch_size", "data.val_batch_size"):
+        if select(settings, dotted) is not None and select(settings, dotted) <= 0:
+            yield Fault(dotted, "is not positive", "a number above 0, or null")
+    for dotted in ("judge.max_retries", "judge.temperature", f"{ROLLOUT}.val_kwargs.temperature"):
+        if select(settings, dotted) < 0:
+            yield Fault(dotted, "is negative", "0 or more")
 
 
 def _sizes(settings: Settings) -> Iterator[Fault]:
@@ -182,6 +192,8 @@ def _sampling(settings: Settings) -> Iterator[Fault]:
         yield Fault(f"{ROLLOUT}.top_p", "cuts the distribution that log-probs are taken from", f"1 in training; {ROLLOUT}.val_kwargs.top_p is for evaluation")
     if select(settings, f"{ROLLOUT}.top_k") not in (-1, 0):
         yield Fault(f"{ROLLOUT}.top_k", "cuts the distribution that log-probs are taken from", f"-1 in training; {ROLLOUT}.val_kwargs.top_k is for evaluation")
+    if _uses_transformers(settings) and select(settings, f"{ROLLOUT}.val_kwargs.top_k") not in (-1, 0):
+        yield Fault(f"{ROLLOUT}.val_kwargs.top_k", "is not known to the transformers rollout server", f"-1; {ROLLOUT}.val_kwargs.top_p cuts there")
     if not select(settings, f"{ROLLOUT}.temperature") > 0:
         yield Fault(f"{ROLLOUT}.temperature", "leaves nothing to explore", "a temperature above 0")
     if select(settings, "algorithm.adv_estimator") == "grpo" and select(settings, f"{ROLLOUT}.n") < 2:
@@ -196,6 +208,10 @@ def _engine(settings: Settings) -> Iterator[Fault]:
             "would be silently ignored beside trainer.v1.sampler.custom_sampler",
             "false, or trainer.v1.sampler.custom_sampler.path=null",
         )
+    if custom_sampler == SAMPLER and select(settings, "trainer.v1.trainer_mode") != "sync":
+        yield Fault("trainer.v1.trainer_mode", "does not fit the sampler, which knows synchronous training alone", "sync")
+    if settings["judge"]["cache_dir"] is not None and settings["judge"]["temperature"] != 0:
+        yield Fault("judge.temperature", "would have one sampled verdict given again and again, out of judge.cache_dir", "0, or judge.cache_dir=null")
     if _is_cpu(settings) and select(settings, f"{ACTOR}.strategy") != "fsdp2":
         yield Fault(f"{ACTOR}.strategy", "does not run on the cpu platform", "fsdp2")
 

@@ -13,6 +13,8 @@ class MemoryConfig:
     """Where banks lie and how they are searched (NapMem section 3)."""
 
     encoder: str = "minilm"  # none | hashing | minilm | path of an embedding model, e.g. Qwen3-Embedding-0.6B
+    encoder_device: str = "cpu"  # cpu | cuda: one GPU of each node, to be left free by trainer.n_gpus_per_node
+    encoder_threads: int = 1  # CPU threads of a node's encoder
     top_k: int = 5  # results of one search
     rrf_k: int = 60  # constant of reciprocal rank fusion
     banks: str | None = None  # directory holding one folder per bank id; <data.dir>/banks unless set
@@ -61,4 +63,7 @@ class ReportConfig:
     """What a run writes for people to read."""
 
     trajectories: bool = True  # JSONL of every trajectory
-    dir: str | None = None  # <run directory>/report unless set
+    dir: str | None = None  # holds the trajectories; <run directory>/trajectories unless set
+
+
+SECTIONS: dict[str, type] = {"memory": MemoryConfig, "agent": AgentConfig, "reward": RewardConfig, "judge": JudgeConfig, "report": ReportConfig}

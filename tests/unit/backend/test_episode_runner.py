@@ -1,6 +1,7 @@
 """A row of the dataset becomes one token list with a reward, or a reason why not; the server and the judge are stand-ins."""
 
 import asyncio
+import copy
 import dataclasses
 import json
 
@@ -29,10 +30,11 @@ SEARCH = render_call(ToolCall(name="search_records", arguments={"query": "ana"})
 
 class ScriptedServer:
     def __init__(self, *texts: str, error: Exception | None = None) -> None:
-        self.texts, self.error, self.seeds = list(texts), error, []
+        self.texts, self.error, self.seeds, self.prompts = list(texts), error, [], []
 
     async def generate(self, request_id, prompt_ids, sampling):
         self.seeds.append(sampling["seed"])
+        self.prompts.append(prompt_ids)
         if self.error is not None:
             raise self.error
         ids = (*TOKENIZER(self.texts.pop(0), add_special_tokens=False)["input_ids"], END)
@@ -58,10 +60,10 @@ def build(tmp_path):
         is_sync=True,
     )
 
-    def build_runner(server) -> EpisodeRunner:
+    def build_runner(server, tokenizer=TOKENIZER, **changes) -> EpisodeRunner:
         return EpisodeRunner(
-            settings=settings,
-            tokenizer=TOKENIZER,
+            settings=dataclasses.replace(settings, **changes),
+            tokenizer=tokenizer,
             end_ids=(END,),
             server=server,
             banks=BankCache(tmp_path, encoder=None, versions={"ana": version}, rrf_k=60),
@@ -130,3 +132,12 @@ def test_a_prompt_that_leaves_no_room_is_an_abstention_of_its_own_kind():
     trajectory = Trajectory(task=TASK, turns=(), final_answer=None, status=Status.TRUNCATED)
     cause, detail = find_abstention(ScoredTrajectory(trajectory=trajectory, reward=-1.0))
     assert cause == "no_tokens" and "max_context_tokens" in detail
+
+
+def test_arguments_of_the_chat_template_shape_the_prompt(build):
+    tokenizer = copy.deepcopy(TOKENIZER)
+    tokenizer.chat_template = "{%- if city is defined -%}{{ city + ' ' }}{%- endif -%}" + TOKENIZER.chat_template
+    plain, told = ScriptedServer("<answer>oslo</answer>"), ScriptedServer("<answer>oslo</answer>")
+    asyncio.run(build(plain, tokenizer).run(make_request()))
+    asyncio.run(build(told, tokenizer, template_kwargs={"city": "rome"}).run(make_request()))
+    assert told.prompts[0] == [*TOKENIZER("rome", add_special_tokens=False)["input_ids"], *plain.prompts[0]]

@@ -1,6 +1,7 @@
 """Parts of a job without Ray: bank cache, reward pool, encoder service, trajectory log, settings, run files."""
 
 import asyncio
+import dataclasses
 import json
 import threading
 import time
@@ -11,11 +12,11 @@ import pytest
 import ray
 from omegaconf import OmegaConf
 
-from napmem_rl.backend import encoder_service
+from napmem_rl.backend import encoder_service, trajectory_log
 from napmem_rl.backend.bank_cache import BankCache
 from napmem_rl.backend.encoder_service import EncoderService, RemoteEncoder, connect_encoder, needs_service
 from napmem_rl.backend.reward_workers import WORKER_DIED, RewardPool, RewardWorker, drop_tokens
-from napmem_rl.backend.run_files import find_last_export, keep_previous
+from napmem_rl.backend.run_files import keep_previous
 from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.trajectory_log import TrajectoryLog
 from napmem_rl.config.sections import AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
@@ -80,6 +81,20 @@ def test_banks_not_of_this_job_or_of_another_version_are_refused(tmp_path):
         asyncio.run(cache.get("ana"))
     with pytest.raises(BankError, match="not a bank of this job"):
         asyncio.run(cache.get("../secrets"))
+
+
+def test_an_opening_that_failed_for_any_reason_is_tried_again(tmp_path):
+    version = make_bank(tmp_path / "ana")
+    cache = BankCache(tmp_path, encoder=None, versions={"ana": version}, rrf_k=60)
+    errors = [OSError(24, "Too many open files")]
+    cache._open = lambda bank_id: bank_id if not errors else (_ for _ in ()).throw(errors.pop())  # type: ignore[method-assign]
+
+    async def ask():
+        with pytest.raises(OSError, match="Too many"):
+            await cache.get("ana")
+        return await cache.get("ana")
+
+    assert asyncio.run(ask()) == "ana"
 
 
 def test_the_least_recently_used_bank_is_closed_first(tmp_path):
@@ -160,8 +175,8 @@ class CountingEncoder:
 
 def build_service(monkeypatch) -> tuple[EncoderService, CountingEncoder]:
     encoder = CountingEncoder()
-    monkeypatch.setattr(encoder_service, "load_encoder", lambda spec: encoder)
-    return EncoderService("counting"), encoder
+    monkeypatch.setattr(encoder_service, "load_encoder", lambda spec, device: encoder)
+    return EncoderService(MemoryConfig(encoder="counting")), encoder
 
 
 def test_requests_that_arrive_together_are_encoded_in_one_batch(monkeypatch):
@@ -232,6 +247,14 @@ def test_trajectories_are_whole_lines_that_say_what_happened(tmp_path):
     assert log.path(2, is_validation=True).name == "val_000002.worker_0.jsonl"
 
 
+def test_a_line_is_whole_although_the_system_takes_it_in_pieces(tmp_path, monkeypatch):
+    real = trajectory_log.os.write
+    monkeypatch.setattr(trajectory_log.os, "write", lambda file, content: real(file, bytes(content)[:7]))
+    log = TrajectoryLog(tmp_path, worker_name="0", run_name="abc")
+    log.append(ScoredTrajectory(trajectory=make_trajectory(), reward=1.0), step=1, sample_index=3, is_validation=False, data_source="d")
+    assert json.loads(log.path(1, is_validation=False).read_text())["sample"] == 3
+
+
 def make_settings() -> JobSettings:
     return JobSettings(
         memory=MemoryConfig(),
@@ -251,6 +274,11 @@ def test_settings_survive_the_trip_through_verls_config():
     assert JobSettings.from_config(config) == make_settings()
 
 
+def test_trajectories_lie_in_the_run_directory_unless_report_dir_says_otherwise():
+    assert str(make_settings().trajectories_dir) == "/run/trajectories"
+    assert str(dataclasses.replace(make_settings(), report=ReportConfig(dir="/shared/episodes")).trajectories_dir) == "/shared/episodes"
+
+
 def test_a_job_not_started_through_this_project_is_told_so():
     with pytest.raises(BackendError, match="launch/grpo.py"):
         JobSettings.from_config(OmegaConf.create({"trainer": {}}))
@@ -264,13 +292,3 @@ def test_an_earlier_metrics_file_is_kept_aside(tmp_path):
     assert not path.exists()
     assert (tmp_path / "metrics.1.jsonl").read_text() == "first"
     assert (tmp_path / "metrics.2.jsonl").read_text() == "second"
-
-
-def test_the_newest_complete_export_is_found_by_number_not_by_name(tmp_path):
-    assert find_last_export(tmp_path) is None
-    for step, is_complete in ((9, True), (10, True), (11, False)):
-        export = tmp_path / f"global_step_{step}" / "actor" / "huggingface"
-        export.mkdir(parents=True)
-        if is_complete:
-            (export / "model.safetensors").touch()
-    assert find_last_export(tmp_path) == tmp_path / "global_step_10" / "actor" / "huggingface"

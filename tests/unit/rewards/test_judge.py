@@ -114,6 +114,8 @@ def test_verdicts_are_cached_by_model_question_references_and_answer(tmp_path: P
     assert ask(LLMJudge(first, cache_dir=str(tmp_path)), "Oslo").is_correct
     assert ask(LLMJudge(again, cache_dir=str(tmp_path)), "Oslo") == Verdict(is_correct=True, reason="same city")
     assert not ask(LLMJudge(other, cache_dir=str(tmp_path)), "Oslo").is_correct
+    elsewhere = LLMJudge(ScriptedChat([NO], name=first.name), cache_dir=str(tmp_path), settings={"endpoint": "http://other/v1"})
+    assert not ask(elsewhere, "Oslo").is_correct, "a model of the same name behind another endpoint is another judge"
     changed = ScriptedChat([NO, NO])
     judge = LLMJudge(changed, cache_dir=str(tmp_path))
     ask(judge, "oslo")
