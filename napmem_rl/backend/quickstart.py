@@ -31,7 +31,7 @@ from napmem_rl.retrieval.encoder import Encoder, load_encoder
 from napmem_rl.rewards.judge import LexicalJudge
 from napmem_rl.schema import ScoredTrajectory
 
-TRAIN = Split(name="train", num_users=64, num_questions=24)
+TRAIN = Split(name="train", num_users=128, num_questions=12)
 DEV = Split(name="dev", num_users=8, num_questions=12)
 TEST = Split(name="test", num_users=48, num_questions=12)
 SFT_STEPS, CLEAN_STEPS, NUM_DEMONSTRATIONS = 700, 200, 3000

@@ -59,7 +59,9 @@ def run_cold_start(job: ColdStart) -> dict[str, float]:
     tokenizer, model = _load_policy(job, world)
     demonstrations = build_demonstrations(world, tokenizer, job.agent, job.habits, number=job.num_demonstrations, rng=rng)
     demonstrated = time.monotonic()
-    curriculum = Curriculum(world.readable_users(), demonstrations, tokenizer, rng, start=PRACTICE[1] if job.start_from else PRACTICE[0], end=PRACTICE[1])
+    curriculum = Curriculum(
+        f"practice-{job.name}-{job.seed}", demonstrations, tokenizer, rng, start=PRACTICE[1] if job.start_from else PRACTICE[0], end=PRACTICE[1]
+    )
     settings = SftSettings(steps=job.steps, lr=CONTINUED_LR if job.start_from else START_LR)
     last = {"loss": float("nan")}
     job.out_dir.parent.mkdir(parents=True, exist_ok=True)

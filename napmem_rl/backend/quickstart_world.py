@@ -22,12 +22,16 @@ from napmem_rl.data.worlds import UNKNOWN, SyntheticQuestion, SyntheticUser, all
 from napmem_rl.llm.token_context import encode_plain
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.builder import build_bank
+from napmem_rl.memory.writers.rules import build_pyramid
 from napmem_rl.retrieval.encoder import Encoder, load_encoder
 from napmem_rl.schema import AnswerKey, Status, Task, ToolCall, ToolResult
 from napmem_rl.systems.napmem.episode import Toolbox
 from napmem_rl.tools.memory_tools import MemoryToolbox, ToolLimits
 from napmem_rl.tools.parse import render_call
 from napmem_rl.tools.result_text import render_file, render_message, render_record
+
+TEXTS_PER_USER = 8  # practice texts about one user, about
+QUESTIONS_PER_READER = 24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,10 +99,6 @@ class World:
         """Builds a fresh toolbox over a task's own bank; `count_tokens` is the policy's."""
         return lambda task: MemoryToolbox(self.banks[task.bank_id], asked_at=task.asked_at, limits=self._limits, count_tokens=count_tokens)
 
-    def readable_users(self) -> list[ReadableUser]:
-        """The users' histories as tools show them."""
-        return [_read_user(user, self.banks[user.bank_id]) for user in self.users]
-
     def texts(self) -> Iterator[str]:
         """Everything that a policy over these banks may read or write."""
         yield from (" ".join(all_words()), UNKNOWN, f"{UNKNOWN} No records found. No messages found. Unknown record id. Unknown message id.")
@@ -129,13 +129,14 @@ class RecordingToolbox:
         return self.results[-1]
 
 
-def _read_user(user: SyntheticUser, bank: MemoryBank) -> ReadableUser:
-    lines: dict[str, list[str]] = {message.message_id: [render_message(message)] for message in bank.messages}
-    for record in bank.records:
+def read_user(user: SyntheticUser) -> ReadableUser:
+    """A user's history as tools would show it, without a bank on disk."""
+    records, _, profile = build_pyramid(user.messages)
+    lines: dict[str, list[str]] = {message.message_id: [render_message(message)] for message in user.messages}
+    for record in records:
         for message_id in record.source_ids:
             lines[message_id].append(render_record(record))
-    profile = "\n".join(render_file(bank.profile, bank.file("profile.md") or ""))
-    return ReadableUser(user, {message_id: tuple(values) for message_id, values in lines.items()}, profile)
+    return ReadableUser(user, {message_id: tuple(values) for message_id, values in lines.items()}, "\n".join(render_file(profile, profile.text)))
 
 
 def encode_practice(text: PracticeText, tokenizer: PreTrainedTokenizerFast) -> Document:
@@ -189,11 +190,15 @@ def build_demonstrations(
 
 
 class Curriculum:
-    """Pools of documents for `train_sft`: mostly practice at first, mostly demonstrations at the end."""
+    """Pools of documents for `train_sft`: mostly practice at first, mostly demonstrations at the end.
+
+    Practice is about users that are drawn for it and then forgotten. Read the same users over and over, and a policy learns their lives by heart instead
+    of learning to read.
+    """
 
     def __init__(
         self,
-        readers: Sequence[ReadableUser],
+        population: str,
         demonstrations: Sequence[Document],
         tokenizer: PreTrainedTokenizerFast,
         rng: random.Random,
@@ -205,16 +210,21 @@ class Curriculum:
         pool_size: int = 256,
     ) -> None:
         """Args:
+        population: names the users to practise on; shares no user with any split.
         start, end: share of practice at the beginning and from `until` (a progress in (0, 1]) on; linear between them.
         copying: share of pure copying within practice.
         pool_size: documents a pool.
         """
-        self._readers, self._demonstrations, self._tokenizer, self._rng = list(readers), list(demonstrations), tokenizer, rng
+        self._population, self._demonstrations, self._tokenizer, self._rng = population, list(demonstrations), tokenizer, rng
         self._start, self._end, self._until, self._copying, self._pool_size = start, end, until, copying, pool_size
         self._position = 0
+        self._num_users = 0
 
     def next_documents(self, progress: float) -> list[Document]:
-        """One pool for a progress in [0, 1)."""
+        """One pool for a progress in [0, 1), with fresh users to practise on."""
+        first, self._num_users = self._num_users, self._num_users + self._pool_size // TEXTS_PER_USER
+        users = [generate_user(self._population, index, num_questions=QUESTIONS_PER_READER) for index in range(first, self._num_users)]
+        self._readers = [read_user(user) for user in users]
         share = max(self._end, self._start + (self._end - self._start) * progress / self._until)
         return [self._draw(share) for _ in range(self._pool_size)]
 

@@ -54,10 +54,7 @@ def test_copying_asks_for_the_second_half_alone() -> None:
 def test_the_curriculum_moves_from_practice_to_demonstrations() -> None:
     demonstration = Document([1], [1])
 
-    class OnlyCopying(random.Random):
-        pass
-
-    curriculum = Curriculum([], [demonstration], TOKENIZER, OnlyCopying(0), start=1.0, end=0.25, until=0.5, copying=1.0, pool_size=400)
+    curriculum = Curriculum("unit", [demonstration], TOKENIZER, random.Random(0), start=1.0, end=0.25, until=0.5, copying=1.0, pool_size=400)
     shares = [sum(len(d.token_ids) > 1 for d in curriculum.next_documents(progress)) / 400 for progress in (0.0, 0.25, 0.9)]
     assert shares[0] == 1.0 and 0.55 < shares[1] < 0.7 and 0.18 < shares[2] < 0.32
 
