@@ -40,10 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.dry_run:
             print(recipe.summary_yaml())
         check_paths(recipe)
+        if recipe.needs_cold_start():
+            print(f"notice: {recipe.model_path} does not exist; {recipe.cold_start} makes it first", file=sys.stderr)
         if not options.dry_run:
-            from napmem_rl.backend.train import run_grpo  # imports Ray, which takes seconds
+            from napmem_rl.backend.train import run_recipe  # imports Ray, which takes seconds
 
-            print(f"run directory: {run_grpo(recipe)}")
+            print(f"run directory: {run_recipe(recipe)}")
     except NapMemError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -16,7 +16,8 @@ from omegaconf import OmegaConf
 
 from napmem_rl.backend.checkpoints import repair_export
 from napmem_rl.backend.smollm2 import convert_smollm2
-from napmem_rl.config.sft_recipe import SftRecipe
+from napmem_rl.config.recipe import Recipe
+from napmem_rl.config.sft_recipe import SftRecipe, load_sft_recipe
 from napmem_rl.data.demonstrations import build_demonstrations, save_demonstrations
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import check_data_dir
@@ -58,6 +59,14 @@ def run_sft(recipe: SftRecipe, report: Callable[[str], None] = print) -> Path:
     return recipe.output
 
 
+def train_cold_start(recipe: Recipe, report: Callable[[str], None] = print) -> Path:
+    """Make the policy that a training recipe starts from, by its `cold_start`. Returns the model's directory. Raises as `run_sft` does."""
+    assert recipe.cold_start is not None, "train_cold_start: the recipe names none"
+    if recipe.data_dir is None:
+        raise ConfigError.of(f"recipe {recipe.path}, key cold_start", "needs data to train on", fix="Give data.dir=DIR.")
+    return run_sft(load_sft_recipe(recipe.cold_start, [f"data.dir={recipe.data_dir}", f"output={recipe.model_path}"]), report)
+
+
 def _prepare_model(recipe: SftRecipe, report: Callable[[str], None]) -> Path:
     if recipe.verl.model.path == SMOLLM2:
         path = recipe.data_dir / SMOLLM2
@@ -74,7 +83,7 @@ def _make_demonstrations(recipe: SftRecipe, model: Path, path: Path, report: Cal
     from transformers import AutoTokenizer
 
     started = time.perf_counter()
-    encoder = load_encoder(recipe.memory.encoder)
+    encoder = load_encoder(recipe.memory.encoder, device=recipe.memory.encoder_device)
     banks = Path(recipe.memory.banks) if recipe.memory.banks else recipe.data_dir / "banks"
     open_bank = functools.cache(lambda bank_id: MemoryBank.open(banks / bank_id, encoder=encoder, rrf_k=recipe.memory.rrf_k))
     pairs = load_rows(recipe.data_dir / "train.parquet")
@@ -97,8 +106,6 @@ def _train(recipe: SftRecipe, model: Path, work: Path, report: Callable[[str], N
     config.data.train_files = str(work / "demonstrations.parquet")
     config.trainer.default_local_dir = str(work / "checkpoints")
     OmegaConf.save(config, work / "verl.yaml")
-    if config.trainer.nnodes != 1:
-        raise ConfigError.of(f"recipe {recipe.path}, key trainer.nnodes", "runs on one node here", got=config.trainer.nnodes, expected="1")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={config.trainer.n_gpus_per_node}"]
     started = time.perf_counter()
     report(f"training on {config.trainer.n_gpus_per_node} rank(s) through verl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -23,6 +24,15 @@ logger = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
 CHECKPOINT_CALLBACK = "napmem_rl.backend.checkpoints.ProvenanceCallback"
+
+
+def run_recipe(recipe: Recipe) -> Path:
+    """The whole of a recipe: its cold start where the policy is missing, then `run_grpo`. Returns and raises as those two do."""
+    if recipe.needs_cold_start():
+        from napmem_rl.backend.sft import train_cold_start
+
+        train_cold_start(recipe, report=functools.partial(print, flush=True))
+    return run_grpo(recipe)
 
 
 def run_grpo(recipe: Recipe) -> Path:

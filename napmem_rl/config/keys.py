@@ -62,6 +62,7 @@ NULLABLE: dict[str, type] = (
     | {f"actor_rollout_ref.rollout.{name}": str for name in ("quantization", "agent.agent_loop_config_path", "agent.agent_loop_manager_class")}
     | {f"algorithm.rollout_correction.{name}": str for name in ("rollout_is", "rollout_rs")}
     | {f"data.{name}": int for name in ("seed", "gen_batch_size", "val_batch_size")}
+    | {"cold_start": str}
     | {f"data.{name}": str for name in ("dir", "tokenizer", "custom_cls.path", "custom_cls.name")}
     | {f"trainer.{name}": int for name in ("total_training_steps", "max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")}
     | {f"trainer.{name}": str for name in ("rollout_data_dir", "validation_data_dir", "resume_from_path", "checkpoint_callback_class", "default_hdfs_dir")}
@@ -73,9 +74,9 @@ ONE_OR_MANY: frozenset[str] = frozenset({"actor_rollout_ref.model.target_modules
 
 
 def section_defaults() -> Tree:
-    """Our sections, `data.dir`, `system` and `platform` as a tree of defaults."""
+    """Our sections and the single keys that are ours as a tree of defaults."""
     tree: Tree = {name: {field.name: field.default for field in dataclasses.fields(section)} for name, section in SECTIONS.items()}
-    return tree | {"system": "napmem", "platform": "gpu", "data": {"dir": None}}
+    return tree | {"system": "napmem", "platform": "gpu", "cold_start": None, "data": {"dir": None}}
 
 
 def build_defaults() -> Tree:
@@ -131,7 +132,7 @@ def _walk_to_nearest(dotted: str) -> str | None:
 
 def is_different(dotted: str, value: Any) -> bool:
     """True where a key of verl has another value than verl's own default."""
-    is_ours = dotted.split(".")[0] in SECTIONS or dotted in ("system", "platform", "data.dir")
+    is_ours = dotted.split(".")[0] in SECTIONS or dotted in ("system", "platform", "cold_start", "data.dir")
     return not is_ours and (dotted not in _known() or _known()[dotted] != value)
 
 

@@ -4,6 +4,7 @@ Layers, lowest first: verl's defaults and ours · the platform (platform_cpu.yam
 `key=value` arguments. A recipe holds verl's own top-level keys (actor_rollout_ref, algorithm, data, trainer, …) and ours:
 
 - `system: napmem`, `platform: cpu | gpu` (gpu unless said: a CPU-only head node must never pick the CPU by itself), `base: other.yaml`
+- `cold_start: other.yaml`: a recipe of launch/sft.py, relative to this one, that makes `actor_rollout_ref.model.path` out of `data.dir` where it is missing
 - `memory`, `agent`, `reward`, `judge`, `report`: the dataclasses of `sections.py`. `reward` shares its name with verl's section, whose own reward loop
   does not run here: its other keys are refused, and `reward.num_workers` counts OUR workers.
 - `data.dir`: a prepared directory. It stands for data.train_files=<dir>/train.parquet, data.val_files=<dir>/dev.parquet and memory.banks=<dir>/banks
@@ -26,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from napmem_rl.atomic import write_file
 from napmem_rl.config import keys, provenance, refusals
 from napmem_rl.config.sections import SECTIONS, AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
-from napmem_rl.config.tree import Tree, load_yaml, merge, parse_override, resolve, select, walk
+from napmem_rl.config.tree import Tree, absolute, is_path, load_yaml, merge, parse_override, resolve, select, walk
 from napmem_rl.errors import ConfigError
 
 PLATFORMS = ("cpu", "gpu")
@@ -49,6 +50,7 @@ class Recipe:
     system: str
     platform: str
     data_dir: Path | None
+    cold_start: Path | None
     memory: MemoryConfig
     agent: AgentConfig
     reward: RewardConfig
@@ -66,7 +68,17 @@ class Recipe:
     def sections(self) -> dict[str, Any]:
         """Our part as plain data."""
         named = {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
-        return {"system": self.system, "platform": self.platform, "data": {"dir": str(self.data_dir) if self.data_dir else None}} | named
+        paths = {"cold_start": str(self.cold_start) if self.cold_start else None, "data": {"dir": str(self.data_dir) if self.data_dir else None}}
+        return {"system": self.system, "platform": self.platform} | paths | named
+
+    @property
+    def model_path(self) -> Path:
+        """Where the policy lies, if it is a directory."""
+        return Path(OmegaConf.select(self.verl, MODEL_PATH)).expanduser()
+
+    def needs_cold_start(self) -> bool:
+        """Whether the policy is to be made first, by the recipe `cold_start`."""
+        return self.cold_start is not None and not self.model_path.exists()
 
     def resolved_yaml(self) -> str:
         """The whole configuration: our sections, then verl's."""
@@ -91,8 +103,10 @@ class Recipe:
             yield "memory.banks", Path(self.memory.banks)
         for dotted in PATHS_OR_NAMES:
             name = self.memory.encoder if dotted == "memory.encoder" else OmegaConf.select(self.verl, dotted)
-            if name and is_path(name):
+            if name and is_path(name) and not (dotted == MODEL_PATH and self.needs_cold_start()):
                 yield dotted, Path(name)
+        if self.cold_start is not None:
+            yield "cold_start", self.cold_start
 
     def save_resolved(self, directory: Path, bank_versions: Mapping[str, str]) -> None:
         """Write resolved.yaml and provenance.json (revision, package versions, bank versions) into `directory`, each at once or not at all."""
@@ -176,19 +190,19 @@ def _merge_layers(layers: Sequence[_Layer], recipe: str) -> Tree:
     if isinstance(directory, str) and "${" in directory:
         directory = select(resolve(tree, source), "data.dir")
     if isinstance(directory, str) and directory != "???":
-        tree["data"]["dir"] = _absolute(directory)
+        tree["data"]["dir"] = absolute(directory)
         for dotted, name in (("data.train_files", "train.parquet"), ("data.val_files", "dev.parquet"), ("memory.banks", "banks")):
             if dotted not in given:
                 section, _, key = dotted.partition(".")
-                tree[section][key] = f"{_absolute(directory)}/{name}"
+                tree[section][key] = f"{absolute(directory)}/{name}"
     settings = resolve(tree, source)
     for dotted in (*PATHS, *PATHS_OR_NAMES):
         parent, _, key = dotted.rpartition(".")
         section, value = select(settings, parent), select(settings, dotted)
         if isinstance(value, list):
-            section[key] = [_absolute(name) if isinstance(name, str) else name for name in value]
+            section[key] = [absolute(name) if isinstance(name, str) else name for name in value]
         elif isinstance(value, str) and value != "???" and (dotted in PATHS or is_path(value)):
-            section[key] = _absolute(value)
+            section[key] = absolute(value)
     return settings
 
 
@@ -200,15 +214,6 @@ def _check_open(tree: Tree, given: set[str], recipe: str) -> None:
     inside = sorted(dotted for dotted in given if "${data.dir}" in str(select(tree, dotted)))
     if inside and tree["data"]["dir"] is None:
         raise ConfigError.of(f"{recipe}, key data.dir", f"is missing, and {', '.join(inside)} points into it", fix="Give data.dir=DIR.")
-
-
-def is_path(name: str) -> bool:
-    """True for what looks like a path, or is a directory seen from where the command runs; otherwise it names a model of a hub or one of our encoders."""
-    return name[:1] in ("/", ".", "~") or Path(name).is_dir()
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
 
 
 def _check_layers(layers: Sequence[_Layer], settings: Tree, source: str) -> None:
@@ -234,7 +239,7 @@ def _build(path: Path, overrides: tuple[str, ...], settings: Tree, layers: Seque
     fields = {f.name for f in dataclasses.fields(RewardConfig)}
     ours["reward"] = {name: settings["reward"].pop(name) for name in fields}
     settings["reward"]["num_workers"] = 1  # of verl's own reward loop, which stays idle
-    verl = OmegaConf.create({key: value for key, value in settings.items() if key not in ("system", "platform")})
+    verl = OmegaConf.create({key: value for key, value in settings.items() if key not in ("system", "platform", "cold_start")})
     OmegaConf.set_struct(verl, True)
     return Recipe(
         path=path,
@@ -242,6 +247,7 @@ def _build(path: Path, overrides: tuple[str, ...], settings: Tree, layers: Seque
         system=settings["system"],
         platform=settings["platform"],
         data_dir=Path(data_dir) if data_dir else None,
+        cold_start=path.parent / settings["cold_start"] if settings["cold_start"] else None,
         verl=verl,
         changed=changed,
         notices=notices,
