@@ -115,9 +115,12 @@ class TransformersWeightSender(BaseRollout):
             await self._send(bucket, is_last=True, version=global_steps)
 
     async def _send(self, bucket: dict[str, WireTensor], *, is_last: bool, version: int | None) -> None:
-        name = server_name(self.config, self.replica_rank)
+        name = server_name(self.config, self.replica_rank)  # only teachers have a suffix, and nobody sends them weights
         if self._server is None:
-            self._server = ray.get_actor(name)
+            try:
+                self._server = ray.get_actor(name)
+            except ValueError as error:
+                raise BackendError.of(f"rollout server {name}", "is not there to take weights", fix="It died, or its replica never started it.") from error
         await wait_bounded(self._server.load_weights.remote(bucket, is_last, version), seconds=BUCKET_TIMEOUT_S, what=f"rollout server {name}, weight update")
 
 

@@ -1,6 +1,7 @@
 """Which rollouts a step trains on: verl's replay buffer with a short poll, clean groups, stable order and our counts.
 
-verl builds this class from `trainer.v1.sampler.custom_sampler`. A custom sampler switches `algorithm.filter_groups` off, which `preflight` refuses.
+verl builds this class from `trainer.v1.sampler.custom_sampler`. A custom sampler switches `algorithm.filter_groups` off, which
+`config/refusals.py` refuses.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from napmem_rl.config.sections import AgentConfig, MemoryConfig
-from napmem_rl.config.tree import Tree, load_yaml, merge, parse_override, resolve, walk
+from napmem_rl.config.tree import Tree, absolute, is_path, load_yaml, merge, parse_override, resolve, select, walk
 from napmem_rl.errors import ConfigError
 
 DATASET = {"path": "pkg://napmem_rl.backend.sft_dataset", "name": "DemonstrationDataset"}
@@ -79,11 +79,17 @@ def load_sft_recipe(path: str | Path, overrides: Sequence[str] = ()) -> SftRecip
     platform = "gpu"
     for source, layer in layers:
         platform = layer.get("platform", platform)
-        if platform not in PLATFORMS:
+        if not isinstance(platform, str) or platform not in PLATFORMS:
             raise ConfigError.of(f"{source}, key platform", "is none of the platforms", got=platform, expected=" or ".join(PLATFORMS))
     tree = merge(merge(_defaults(), SHARED), PLATFORMS[platform])
-    for _, layer in layers:
+    for source, layer in layers:
         merge(tree, layer)
+        if select(layer, "data.max_length") is not None:
+            what = f"{source}, key data.max_length"
+            raise ConfigError.of(what, "would do nothing: agent.max_context_tokens sets it", fix="Remove it.")
+        if select(layer, "trainer.nnodes") not in (None, 1):
+            got = select(layer, "trainer.nnodes")
+            raise ConfigError.of(f"{source}, key trainer.nnodes", "does not fit supervised training, which runs on one node here", got=got, expected="1")
     missing = [dotted for dotted, value in walk(tree) if value == "???"]
     if missing:
         raise ConfigError.of(f"recipe {path}", f"leaves open {', '.join(missing)}", fix=f"Give it: {' '.join(f'{dotted}=…' for dotted in missing)}")
@@ -95,16 +101,25 @@ def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ConfigError.of(f"recipe {path}, key demonstrations.count", "is not a number of demonstrations", got=count, expected="an integer from 1")
     sections = {name: _section(cls, tree.pop(name), f"recipe {path}, section {name}") for name, cls in (("agent", AgentConfig), ("memory", MemoryConfig))}
-    data_dir, output = Path(tree["data"].pop("dir")).expanduser().absolute(), Path(tree.pop("output")).expanduser().absolute()
+    data_dir, output = Path(absolute(tree["data"].pop("dir"))), Path(absolute(tree.pop("output")))
+    sections["memory"] = _with_absolute_paths(sections["memory"])
     tree.pop("platform")
     tree["data"]["max_length"] = sections["agent"].max_context_tokens
     return SftRecipe(path=path, platform=platform, data_dir=data_dir, output=output, count=count, verl=OmegaConf.create(tree), **sections)
+
+
+def _with_absolute_paths(memory: MemoryConfig) -> MemoryConfig:
+    banks = absolute(memory.banks) if memory.banks else None
+    encoder = absolute(memory.encoder) if is_path(memory.encoder) else memory.encoder
+    return dataclasses.replace(memory, banks=banks, encoder=encoder)
 
 
 def _section(cls: type, values: Mapping[str, Any], what: str) -> Any:
     """A section of ours, each value of the type of its default."""
     for field in dataclasses.fields(cls):
         default, value = field.default, values[field.name]
+        if default is None and value is not None and not isinstance(value, str):
+            raise ConfigError.of(f"{what}, key {field.name}", "has the wrong type", got=value, expected="str or null")
         if default is not None and (type(value) is not type(default)) and not (isinstance(default, float) and type(value) is int):
             raise ConfigError.of(f"{what}, key {field.name}", "has the wrong type", got=value, expected=type(default).__name__)
     return cls(**values)

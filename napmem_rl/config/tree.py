@@ -139,3 +139,13 @@ def resolve(tree: Tree, what: str) -> Tree:
     except OmegaConfBaseException as error:
         where = getattr(error, "full_key", None)
         raise ConfigError.of(f"{what}, key {where}" if where else what, f"an interpolation cannot be resolved ({str(error).splitlines()[0]})") from error
+
+
+def is_path(name: str) -> bool:
+    """True for what looks like a path, or is a directory seen from where the command runs; otherwise it names a model of a hub or one of our encoders."""
+    return name[:1] in ("/", ".", "~") or Path(name).is_dir()
+
+
+def absolute(path: str) -> str:
+    """The path without `~`, counted from where the command runs."""
+    return str(Path(path).expanduser().absolute())

@@ -27,6 +27,21 @@ def load_summaries(run_dirs: Sequence[Path]) -> list[dict[str, Any]]:
     return summaries
 
 
+def is_finished(run_dir: Path, steps: int) -> bool:
+    """Whether a run is there that can be used as it is.
+
+    Raises:
+        DataError: there is one of another number of steps, or its summary cannot be read.
+    """
+    if not (run_dir / "summary.json").is_file():
+        return False
+    (summary,) = load_summaries([run_dir])
+    if summary.get("steps") != steps:
+        fix = f"Remove {run_dir} to run it again, or ask for the steps that it has."
+        raise DataError.of(f"finished run {run_dir}", "has another number of steps than asked for", got=summary.get("steps"), expected=str(steps), fix=fix)
+    return True
+
+
 def build_table(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Rows by seed, and means over seeds."""
     rows = [

@@ -1,5 +1,6 @@
 """What of verl, transformers and torch the CPU platform, the packed attention and the rollout server hold on to. A failure names the hook that moved."""
 
+import asyncio
 import importlib
 import inspect
 
@@ -81,6 +82,24 @@ def test_the_rollout_registries_take_our_entries() -> None:
 
     assert get_rollout_class("transformers", "async") is TransformersWeightSender, "verl.workers.rollout.base._ROLLOUT_REGISTRY"
     assert get_rollout_replica_class("transformers") is TransformersReplica, "RolloutReplicaRegistry"
+
+
+def test_weights_for_a_server_that_is_not_there_are_a_backend_error_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    import ray
+
+    from napmem_rl.backend.rollout_transformers import TransformersWeightSender
+    from napmem_rl.errors import BackendError
+
+    def find_nothing(name: str) -> None:
+        raise ValueError(f"Failed to look up actor with name '{name}'")
+
+    monkeypatch.setattr(ray, "get_actor", find_nothing)
+    sender = object.__new__(TransformersWeightSender)
+    sender.config, sender.replica_rank, sender._server = SimpleNamespace(name="transformers"), 0, None
+    with pytest.raises(BackendError, match="rollout server .*0.*: is not there to take weights"):
+        asyncio.run(sender._send({}, is_last=True, version=1))
 
 
 def test_the_server_answers_every_call_that_verl_makes_of_a_replica() -> None:

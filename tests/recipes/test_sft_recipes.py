@@ -45,11 +45,21 @@ def test_the_cpu_platform_trains_in_float32_under_fsdp2_and_asks_for_our_plugin(
         ("demonstrations.count=0", "demonstrations.count.*got 0"),
         ("agent.tool_format=3", "section agent, key tool_format: has the wrong type"),
         ("platform=tpu", "none of the platforms"),
+        ("platform=[1]", "none of the platforms; got .1."),
+        ("data.max_length=64", "agent.max_context_tokens sets it"),
+        ("trainer.nnodes=2", "runs on one node here; got 2"),
+        ("memory.banks=[1]", "expected str or null"),
     ],
 )
 def test_a_wrong_key_or_value_is_named(override: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         load_sft_recipe(SMOKE, ["data.dir=/data", override])
+
+
+def test_an_encoder_on_disk_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_sft_recipe(SMOKE, ["data.dir=/data", "memory.encoder=./e"]).memory.encoder == f"{tmp_path}/e"
+    assert load_sft_recipe(SMOKE, ["data.dir=/data"]).memory.encoder == "minilm"
 
 
 def test_what_is_left_open_is_asked_for() -> None:
