@@ -36,6 +36,7 @@ DEV = Split(name="dev", num_users=8, num_questions=12)
 TEST = Split(name="test", num_users=48, num_questions=12)
 SFT_STEPS, CLEAN_STEPS, NUM_DEMONSTRATIONS = 700, 200, 3000
 TEMPERATURES = {"sampled": 1.0, "greedy": 0.0}
+NUM_RANKS = 2  # processes of banks and cold start, one thread each; GRPO has as many learners
 CONTROL = "control"
 POLL_S = 5.0
 _SHOWN = (
@@ -99,7 +100,7 @@ def run_quickstart(job: Quickstart) -> dict[str, Any]:
     clock = Clock()
     splits = (TRAIN, DEV, TEST)
     with clock.phase("banks", f"{sum(split.num_users for split in splits)} synthetic users, four levels of memory each"):
-        build_world(splits, job.seed, job.data_dir, recipe.memory, num_workers=os.cpu_count() or 1, on_progress=_print_banks())
+        build_world(splits, job.seed, job.data_dir, recipe.memory, num_workers=NUM_RANKS, on_progress=_print_banks())
     with clock.phase("sft", "cold start on sloppy demonstrations (where GRPO begins), then on clean ones (for reference)"):
         run_cold_starts(_cold_starts(job, recipe), on_wait=_follow_sft(job))
     with clock.phase("grpo", f"{steps} steps through verl: rollout server, agent loops, reward workers, two FSDP2 learners"):
@@ -118,7 +119,7 @@ def run_quickstart(job: Quickstart) -> dict[str, Any]:
 
 
 def _cold_starts(job: Quickstart, recipe: Recipe) -> list[ColdStart]:
-    shared = {"split": TRAIN, "seed": job.seed, "data_dir": job.data_dir, "memory": recipe.memory, "agent": recipe.agent, "num_threads": os.cpu_count() or 1}
+    shared = {"split": TRAIN, "seed": job.seed, "data_dir": job.data_dir, "memory": recipe.memory, "agent": recipe.agent, "num_ranks": NUM_RANKS}
     start = job.data_dir / "model"
     sloppy = ColdStart(name="sloppy", habits=SLOPPY, steps=SFT_STEPS, num_demonstrations=NUM_DEMONSTRATIONS, out_dir=start, **shared)
     out = job.data_dir / "model_clean"

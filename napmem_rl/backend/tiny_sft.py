@@ -2,7 +2,7 @@
 
 Real models go through verl's SFT trainer (`launch/sft.py`). This loop exists because a randomly initialised million-parameter policy needs what that trainer
 does not offer: Muon for the matrices (with AdamW alone, copying a word out of a result does not form within the quickstart's minutes) and a mixture whose
-proportions change while training.
+proportions change while training. On a few cores one process per core, each with a share of every batch, is twice as fast as one process with threads.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
@@ -75,6 +76,14 @@ def compute_loss(model: PreTrainedModel, documents: Sequence[Document], *, conte
     return (losses * weights).sum() / weights.sum(), losses[own].mean().item()
 
 
+def _average_gradients(model: PreTrainedModel, num_ranks: int) -> None:
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    for gradient, mean in zip(gradients, (flat / num_ranks).split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
 def train_sft(
     model: PreTrainedModel,
     next_documents: Callable[[float], list[Document]],
@@ -84,11 +93,15 @@ def train_sft(
 ) -> None:
     """Train in place.
 
+    Where `torch.distributed` is initialised, each rank takes its share of every batch and gradients are averaged; all ranks must be given the same model
+    and the same documents, and end with the same weights.
+
     Args:
         next_documents: given the progress in [0, 1), yields a pool of documents, which is cut into batches.
         on_step: called with the step (from 1) and the running loss over the policy's own tokens, in nats.
     """
     optimizers = build_optimizers(model, settings.lr)
+    rank, num_ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     model.train()
     batches: list[list[Document]] = []
     running = float("nan")
@@ -96,12 +109,14 @@ def train_sft(
         if not batches:
             pool = next_documents(step / settings.steps)
             batches = [pool[i : i + settings.batch_size] for i in range(0, len(pool), settings.batch_size)]
-        loss, own_loss = compute_loss(model, batches.pop(), context_weight=settings.context_weight)
+        loss, own_loss = compute_loss(model, batches.pop()[rank::num_ranks], context_weight=settings.context_weight)
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, settings)
             optimizer.zero_grad()
         loss.backward()
+        if num_ranks > 1:
+            _average_gradients(model, num_ranks)
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         for optimizer in optimizers:
             optimizer.step()

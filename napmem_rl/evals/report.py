@@ -83,23 +83,21 @@ def _rounded(values: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def render_table(pairs: Sequence[BeforeAfter], references: Sequence[Reference], *, judge: str) -> str:
-    """The table for people: one line a question type and mode, then all together with intervals, then the reference rows."""
-    widths = (22, *(13 for _ in _COLUMNS))
-    lines = [_render_line(("question type", *(header for _, header, _ in _COLUMNS)), widths)]
-    for pair in pairs:
-        lines.append(f"-- {pair.mode}, before → after (judge: {judge})")
-        kinds = sorted({row[CATEGORY] for row in pair.before})
-        for kind in kinds:
-            sides = [aggregate([row for row in side if row[CATEGORY] == kind]) for side in (pair.before, pair.after)]
-            lines.append(_render_line((kind, *(_render_change(*sides, metric, decimals) for metric, _, decimals in _COLUMNS)), widths))
-        sides = [aggregate(pair.before), aggregate(pair.after)]
-        lines.append(_render_line(("all", *(_render_change(*sides, metric, decimals) for metric, _, decimals in _COLUMNS)), widths))
-        lines.append(_render_intervals(pair))
-    lines.append("-- for reference, on the same questions")
+    """The table for people: for each question type one line a decoding mode, then all types together with intervals, then the reference rows."""
+    widths = (14, 10, *(13 for _ in _COLUMNS))
+    lines = [f"before → after; judge: {judge}", _render_line(("question type", "decoding", *(header for _, header, _ in _COLUMNS)), widths)]
+    kinds = sorted({row[CATEGORY] for pair in pairs for row in pair.before})
+    for kind in [*kinds, None]:
+        for pair in pairs:
+            sides = [aggregate([row for row in side if kind in (None, row[CATEGORY])]) for side in (pair.before, pair.after)]
+            cells = (_render_change(*sides, metric, decimals) for metric, _, decimals in _COLUMNS)
+            lines.append(_render_line((kind or "all", pair.mode, *cells), widths))
+    lines += [_render_intervals(pair) for pair in pairs]
+    lines.append("for reference, on the same questions:")
     for reference in references:
         means = aggregate(reference.facts)
         cells = (_render_value(means, metric, decimals) for metric, _, decimals in _COLUMNS)
-        lines.append(_render_line((f"{reference.name} ({reference.mode})", *cells), (max(widths[0], 44), *widths[1:])))
+        lines += [f"  {reference.name}", _render_line(("", reference.mode, *cells), widths)]
     return "\n".join(lines)
 
 
@@ -109,7 +107,7 @@ def _render_intervals(pair: BeforeAfter) -> str:
         interval = bootstrap_interval(group_by_user(facts, Metric.REWARD))
         texts.append(f"{name} {interval.mean:+.2f} [{_signed(interval.low)}, {_signed(interval.high)}]")
     gain = paired_gain(pair.before, pair.after, Metric.REWARD)
-    return f"   reward {', '.join(texts)}, gain {gain.mean:+.2f} [{_signed(gain.low)}, {_signed(gain.high)}] (95% over {gain.num_users} users)"
+    return f"{pair.mode} reward {', '.join(texts)}, gain {gain.mean:+.2f} [{_signed(gain.low)}, {_signed(gain.high)}] (95% over {gain.num_users} users)"
 
 
 def _signed(value: float | None) -> str:
@@ -125,7 +123,7 @@ def _render_change(before: Mapping[str, float], after: Mapping[str, float], metr
 
 
 def _render_line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(cells, widths, strict=True)))
+    return "".join(cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(zip(cells, widths, strict=True)))
 
 
 def render_transcript(scored: ScoredTrajectory) -> str:
