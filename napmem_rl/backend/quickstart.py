@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from napmem_rl.atomic import write_file
 from napmem_rl.backend.local_policy import build_token_counter, evaluate_checkpoint
 from napmem_rl.backend.metric_names import FACT
 from napmem_rl.backend.quickstart_sft import ColdStart, run_cold_starts
 from napmem_rl.backend.quickstart_world import Split, World, build_world, generate_split
 from napmem_rl.config.recipe import Recipe, load_recipe
 from napmem_rl.data.world_demos import CLEAN, SLOPPY
-from napmem_rl.errors import BackendError
+from napmem_rl.errors import BackendError, ConfigError
 from napmem_rl.evals.metrics import Facts, Metric
 from napmem_rl.evals.report import MODES, BeforeAfter, Reference, build_summary, render_table, render_transcript
 from napmem_rl.evals.scripts import SCRIPTS, choose_best_script, run_script
-from napmem_rl.memory.storage import write_file
 from napmem_rl.retrieval.encoder import Encoder, load_encoder
 from napmem_rl.rewards.judge import LexicalJudge
 from napmem_rl.schema import ScoredTrajectory
@@ -36,6 +36,7 @@ DEV = Split(name="dev", num_users=8, num_questions=12)
 TEST = Split(name="test", num_users=48, num_questions=12)
 SFT_STEPS, CLEAN_STEPS, NUM_DEMONSTRATIONS = 700, 200, 3000
 TEMPERATURES = {"sampled": 1.0, "greedy": 0.0}
+BATCH = 16  # prompts of a step, as in recipes/quickstart.yaml
 NUM_RANKS = 2  # processes of banks and cold start, one thread each; GRPO has as many learners
 CONTROL = "control"
 POLL_S = 5.0
@@ -70,7 +71,10 @@ class Quickstart:
 
     def overrides(self) -> list[str]:
         """Arguments of launch/grpo.py for this run."""
-        steps = [f"trainer.total_training_steps={self.steps}", f"trainer.save_freq={self.steps}"] if self.steps else []
+        steps = []
+        if self.steps:
+            epochs = -(-self.steps * BATCH // (TRAIN.num_users * TRAIN.num_questions))
+            steps = [f"trainer.total_training_steps={self.steps}", f"trainer.save_freq={self.steps}", f"trainer.total_epochs={epochs}"]
         seeds = [f"data.seed={self.seed}", f"actor_rollout_ref.actor.data_loader_seed={self.seed}"]
         return [f"data.dir={self.data_dir}", f"trainer.default_local_dir={self.grpo_dir}", *seeds, *steps]
 
@@ -92,7 +96,14 @@ class Clock:
 
 
 def run_quickstart(job: Quickstart) -> dict[str, Any]:
-    """Run all phases and return what summary.json holds."""
+    """Run all phases and return what summary.json holds.
+
+    Raises:
+        ConfigError: the run directory holds another run.
+        BackendError: training failed.
+    """
+    if job.grpo_dir.exists():
+        raise ConfigError.of(f"run directory {job.run_dir}", "holds another run", fix="Remove it, or give another with --run-dir.")
     load = os.getloadavg()[0]
     job.data_dir.mkdir(parents=True, exist_ok=True)
     recipe = load_recipe(job.recipe_path, job.overrides())
