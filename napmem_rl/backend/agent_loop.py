@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -34,6 +35,8 @@ from napmem_rl.evals.metrics import Metric
 
 logger = logging.getLogger(__name__)
 
+MAX_SEARCH_THREADS = 64  # searches of one worker at a time; they wait for the encoder most of the while
+
 _WorkerBase = AgentLoopWorkerTQ.__ray_metadata__.modified_class.__ray_actor_class__  # the class that verl wrapped into an actor
 LOGGED_IN_VALIDATION = (Metric.CORRECTNESS, Metric.APPROPRIATE_USE, Metric.FORMAT, Metric.CALLS_PER_QUESTION, Metric.MULTI_LEVEL_RATE)  # beside the reward
 _SEEDLESS_SERVERS = ("sglang", "trtllm")  # their sampling parameters have no `seed`
@@ -55,6 +58,8 @@ class NapMemAgentLoopWorker(_WorkerBase):
             NapMemError: a service does not answer.
         """
         settings = self.settings
+        # Python's default of a few threads would let a few searches through at a time, and the encoder would never see a batch
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_SEARCH_THREADS, thread_name_prefix="search"))
         encoder = await asyncio.to_thread(connect_encoder, settings.memory.encoder, encoder_service)
         log = TrajectoryLog(settings.trajectories_dir, worker_name=worker_name, run_name=run_name) if settings.report.trajectories else None
         self.runner = EpisodeRunner(
