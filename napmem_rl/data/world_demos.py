@@ -1,9 +1,9 @@
 """Demonstrators for synthetic users: scripted policies that cold-start a real one.
 
 A demonstrator sees what a policy sees (the question and the results so far) and, unlike one, the question's plan and key. Its habits are probabilities:
-the `SLOPPY` demonstrator often searches in the wrong place, calls more than it needs, trusts old values and calls memory for sums; the `CLEAN` one does
-none of this. Reinforcement learning starts from the sloppy one, so bad habits are its mode and not just its tail: with a good mode, sampled reward
-would rise by sharpening alone.
+the `SLOPPY` demonstrator often searches in the wrong place, gives up early, calls more than it needs, trusts old values and calls memory for sums; the
+`CLEAN` one does none of this. Reinforcement learning starts from the sloppy one, so bad habits are its mode and not just its tail: with a good mode,
+sampled reward would rise by sharpening alone.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ class Habits:
         plan: while the evidence is missing, make the planned call (else a random one).
         extra: once the evidence is there, call once more all the same.
         newest: where values changed and old ones are in sight, answer the newest.
+        give_up: after a call that brought no evidence, answer "unknown" (else go on).
         needless: search the conversation before answering a question that needs no memory.
     """
 
     plan: float
     extra: float
     newest: float
+    give_up: float
     needless: float
 
 
-SLOPPY = Habits(plan=0.2, extra=0.5, newest=0.25, needless=0.75)
-CLEAN = Habits(plan=1.0, extra=0.0, newest=1.0, needless=0.0)
+SLOPPY = Habits(plan=0.2, extra=0.3, newest=0.25, give_up=0.4, needless=0.75)
+CLEAN = Habits(plan=1.0, extra=0.0, newest=1.0, give_up=0.0, needless=0.0)
 
 
 class Demonstrator:
@@ -53,6 +55,8 @@ class Demonstrator:
         has_evidence = self._has_evidence(results)
         if len(results) >= self._max_tool_steps or (has_evidence and self._rng.random() >= self._habits.extra):
             return self._answer(results) if has_evidence else UNKNOWN
+        if results and not has_evidence and self._rng.random() < self._habits.give_up:
+            return UNKNOWN
         if not has_evidence and self._rng.random() < self._habits.plan:
             return self._planned_call(results)
         return self._random_call(results)

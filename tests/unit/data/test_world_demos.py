@@ -62,7 +62,7 @@ def test_no_demonstration_exceeds_the_budget(world: list[tuple[SyntheticUser, Me
 def test_sloppy_demonstrations_call_memory_for_sums_and_repeat_old_values(world: list[tuple[SyntheticUser, MemoryBank]]) -> None:
     control = play_all(world, SLOPPY, lambda q: q.task.category == "control")
     assert any(results for _, results, _ in control)
-    changed = play_all(world, Habits(plan=1.0, extra=0.0, newest=0.0, needless=0.0), lambda q: q.task.category == "changed")
+    changed = play_all(world, Habits(plan=1.0, extra=0.0, newest=0.0, give_up=0.0, needless=0.0), lambda q: q.task.category == "changed")
     assert all(answer in question.stale for question, _, answer in changed)
 
 
