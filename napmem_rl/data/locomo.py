@@ -9,6 +9,8 @@ are not what they seem:
 - A session has one date. Its turns get that moment plus one second each, in order, so that text order and time order agree; the seconds mean nothing else.
 - An image's caption is kept; the search phrase that found the image (``query``) holds some gold answers and is never read.
 - Evidence ids are repaired where it is clear what they mean; a question left without evidence is dropped, as in the paper. Each such case is a `Repair`.
+  Questions whose evidence contradicts the answer, which the paper drops too, are kept: nothing in the file marks them.
+- Questions keep their published wording, in the third person.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ NAME = "locomo"
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 ADVERSARIAL = 5
 NOT_MENTIONED = ("Not mentioned in the conversation", "Not mentioned", "No information available")
-SETUP_USER = "Hi, my name is {user} and you are {assistant}. Let's chat the way friends do."
+SETUP_USER = "Hello {assistant}, it's {user}. Let's talk the way friends do."  # the rules writer draws no record from it
 SETUP_ASSISTANT = "Sure, happy to."
 _SETUP_SECONDS = 2  # of a session's start that are left to the setup turn
 _DATE_FORMAT = "%I:%M %p on %d %B, %Y"

@@ -8,20 +8,19 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.atomic import swap_directories
+from napmem_rl.atomic import swap_directories, write_file
 from napmem_rl.data.rows import save_rows
 from napmem_rl.data.source import SourceSet
-from napmem_rl.data.splits import assign_splits, check_disjoint, load_split_file, split_items
+from napmem_rl.data.splits import META, SPLITS, assign_splits, check_disjoint, load_split_file, split_items
 from napmem_rl.errors import DataError
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.builder import build_bank
 from napmem_rl.retrieval.encoder import Encoder
 
-META = "data.json"
 FORMAT = 1
 _WRITTEN = {META, "banks", "train.parquet", "dev.parquet", "test.parquet"}
 
@@ -73,14 +72,11 @@ def prepare(
             "input": {"file": input_path.name, "sha256": hash_file(input_path)},
             "writer": writer,
             "encoder": encoder.name if encoder else None,
-            "split": {split: sorted(group for group, name in assigned.items() if name == split) for split in ("train", "dev", "test")},
             "split_by": "file" if split_path else "hash",
             "rows": {split: len(pairs) for split, pairs in splits.items()},
-            "banks": {bank.bank_id: _describe(bank.group_id, assigned[bank.group_id], versions[bank.bank_id]) for bank in source.banks},
-            "summary": source.summary(),
-            "repairs": [dataclasses.asdict(repair) for repair in source.repairs],
+            **_describe(source, assigned, versions),
         }
-        (building / META).write_text(json.dumps(meta, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_file(building / META, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
         _take_place(building, out)
     finally:
         shutil.rmtree(building, ignore_errors=True)
@@ -115,8 +111,14 @@ def _build_banks(source: SourceSet, banks: Path, encoder: Encoder | None, writer
     return versions
 
 
-def _describe(group_id: str, split: str, version: str) -> dict[str, str]:
-    return {"group": group_id, "split": split, "version": version}
+def _describe(source: SourceSet, assigned: Mapping[str, str], versions: Mapping[str, str]) -> dict[str, Any]:
+    """What data.json says of the source: groups of each split, banks with group, split and version, counts and repairs."""
+    return {
+        "split": {split: sorted(group for group, name in assigned.items() if name == split) for split in SPLITS},
+        "banks": {bank.bank_id: {"group": bank.group_id, "split": assigned[bank.group_id], "version": versions[bank.bank_id]} for bank in source.banks},
+        "summary": source.summary(),
+        "repairs": [dataclasses.asdict(repair) for repair in source.repairs],
+    }
 
 
 def _take_place(building: Path, out: Path) -> None:
@@ -128,7 +130,8 @@ def _take_place(building: Path, out: Path) -> None:
             os.rename(out / name, building / name)
             moved.append(name)
         swap_directories(building, out)
-    except OSError:
+    except BaseException:  # an interrupt too: what was moved is the user's, and `building` is removed on the way out
         for name in moved:
-            os.rename(building / name, out / name)
+            if (building / name).exists():
+                os.rename(building / name, out / name)
         raise

@@ -27,6 +27,7 @@ from typing import Any
 
 from napmem_rl.atomic import open_replacement
 from napmem_rl.errors import DataError
+from napmem_rl.memory.pyramid import is_time
 from napmem_rl.schema import AnswerKey, Task, as_json
 
 AGENT_NAME = "napmem"
@@ -109,7 +110,8 @@ def check_pairs(where: str, items: Sequence[tuple[Task, AnswerKey]]) -> None:
     """Refuse pairs that nothing could be learnt or measured from.
 
     Raises:
-        DataError: no pairs; an empty question or answer; a key of another task; a letter that is no option; a repeated task id.
+        DataError: no pairs; an empty question or answer; a key of another task; a letter that is no option; an `asked_at` that is no moment; a
+            repeated task id.
     """
     if not items:
         raise DataError.of(f"rows {where}", "there are no rows", expected="at least one question")
@@ -120,6 +122,8 @@ def check_pairs(where: str, items: Sequence[tuple[Task, AnswerKey]]) -> None:
         for name in sorted(_NON_EMPTY):
             if not getattr(task, name).strip():
                 raise DataError.of(what, f"{name} is empty", expected="a non-empty string")
+        if task.asked_at is not None and not is_time(task.asked_at):  # times compare as texts: another form would hide or show the wrong memories
+            raise DataError.of(what, "asked_at is not a moment", got=task.asked_at, expected="ISO 8601 without a zone, such as 2024-03-05T13:56:00, or null")
         if key.task_id != task.task_id:
             raise DataError.of(what, "the answer key belongs to another task", got=key.task_id, expected=task.task_id)
         letters = string.ascii_uppercase[: len(task.options)]

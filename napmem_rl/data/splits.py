@@ -17,6 +17,7 @@ from napmem_rl.errors import DataError
 from napmem_rl.schema import AnswerKey, Task
 
 SPLITS = ("train", "dev", "test")
+META = "data.json"  # what a prepared directory says of itself
 Pairs = Sequence[tuple[Task, AnswerKey]]
 
 
@@ -103,12 +104,37 @@ def check_data_dir(data_dir: Path | str) -> dict[str, Any]:
         DataError: any of that fails.
     """
     data_dir = Path(data_dir)
-    meta = read_json(data_dir / "data.json", f"data directory {data_dir}")
-    if not isinstance(meta, dict) or not isinstance(meta.get("banks"), dict):
-        raise DataError.of(f"data directory {data_dir}", "data.json lists no banks", fix="Prepare the directory again with launch/prepare_data.py.")
+    meta = _load_meta(data_dir)
     rows = {split: load_rows(data_dir / f"{split}.parquet") for split in SPLITS if (data_dir / f"{split}.parquet").exists()}
-    check_disjoint(rows, {bank_id: entry["group"] for bank_id, entry in meta["banks"].items()})
+    check_disjoint(rows, _read_groups(meta))
     return meta
+
+
+def check_job_splits(data_dir: Path, splits: Mapping[str, Pairs]) -> None:
+    """Refuse rows of a job that share a group, as far as the directory's ``data.json`` names groups; a bank that it does not list is a group of its own.
+
+    A directory without ``data.json`` (written by hand) says nothing of groups and passes.
+
+    Raises:
+        DataError: a group in two splits, or a ``data.json`` that cannot be read.
+    """
+    if (data_dir / META).is_file():
+        own = {task.bank_id: task.bank_id for pairs in splits.values() for task, _ in pairs}
+        check_disjoint(splits, own | _read_groups(_load_meta(data_dir)))
+
+
+def _load_meta(data_dir: Path) -> dict[str, Any]:
+    meta = read_json(data_dir / META, f"data directory {data_dir}")
+    banks = meta.get("banks") if isinstance(meta, dict) else None
+    if not isinstance(banks, dict) or not all(isinstance(entry, dict) and isinstance(entry.get("group"), str) for entry in banks.values()):
+        fix = "Prepare the directory again with launch/prepare_data.py."
+        raise DataError.of(f"data directory {data_dir}", f"{META} lists no banks with their groups", fix=fix)
+    return meta
+
+
+def _read_groups(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Bank id -> group id."""
+    return {bank_id: entry["group"] for bank_id, entry in meta["banks"].items()}
 
 
 def read_json(path: Path | str, what: str) -> Any:

@@ -36,7 +36,8 @@ class DiskCache:
 
     def put(self, key: Mapping[str, Any], value: Any) -> None:
         """Store a JSON-ready value other than None."""
-        write_file(self._path(key), json.dumps({"key": key, "value": value}, ensure_ascii=False, sort_keys=True))
+        text = json.dumps({"key": key, "value": value}, ensure_ascii=False, sort_keys=True)
+        write_file(self._path(key), text.encode("utf-8", "backslashreplace"))  # a lone surrogate becomes the JSON escape that it came from
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         digest = hash_key(key)

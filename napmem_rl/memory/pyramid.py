@@ -50,6 +50,11 @@ def trace_messages(pyramid: Pyramid) -> dict[str, tuple[str, ...]]:
     return traces
 
 
+def is_time(text: str) -> bool:
+    """Whether a text is a moment as banks and tasks write it: ISO 8601 without a zone, so that moments compare as texts."""
+    return _TIME.fullmatch(text) is not None
+
+
 def find_links(text: str) -> list[str]:
     """Record and track ids linked in a Markdown text, as in ``"Ana moved. [rec:7]"``, in order."""
     return LINK.findall(text)
@@ -68,7 +73,7 @@ def _check_id(item_id: str, kind: str, seen: set[str]) -> Iterator[str]:
 
 
 def _check_time(what: str, time: str) -> Iterator[str]:
-    if not _TIME.fullmatch(time):
+    if not is_time(time):
         yield f"{what}: time {time!r} is not ISO 8601 without a zone, such as 2024-03-05T13:56:00"
 
 

@@ -12,6 +12,7 @@ import pytest
 from napmem_rl.data.locomo import load_locomo, parse_date, repair_evidence
 from napmem_rl.data.source import Repair
 from napmem_rl.errors import DataError
+from napmem_rl.memory.writers.rules import build_pyramid
 
 CONVERSATION = {
     "sample_id": "conv-7",
@@ -62,6 +63,12 @@ def test_a_conversation_becomes_two_banks_with_roles_swapped(tmp_path: Path) -> 
         ("msg:D0:1", "user"), ("msg:D0:2", "assistant"), ("msg:D1:1", "user"), ("msg:D1:2", "assistant"), ("msg:D2:1", "assistant"), ("msg:D2:2", "user"),
     ]  # fmt: skip
     assert "Ines" in ines.messages[0].text and "Tomas" in ines.messages[0].text and ines.messages[0].speaker == "Ines"
+
+
+def test_the_setup_turn_tells_nothing_that_would_become_a_memory(tmp_path: Path) -> None:
+    for bank in load_locomo(write(tmp_path / "l.json", CONVERSATION)).banks:
+        setup = [message for message in bank.messages if message.message_id.startswith("msg:D0:")]
+        assert setup and build_pyramid(setup)[0] == ()
 
 
 def test_sessions_are_ordered_by_number_and_turns_by_the_second(tmp_path: Path) -> None:

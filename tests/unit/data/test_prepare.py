@@ -79,6 +79,21 @@ def test_a_failure_leaves_the_old_directory_and_nothing_else(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["input.json", "out", "split.json"]
 
 
+def test_an_interrupt_at_the_last_moment_loses_nothing_that_stood_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path, build_source(), tmp_path / "out")
+    (tmp_path / "out" / "model").mkdir()
+    (tmp_path / "out" / "model" / "weights").write_text("mine")
+
+    def interrupt(fresh: Path, path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("napmem_rl.data.prepare.swap_directories", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, build_source(("a", "b", "c")), tmp_path / "out")
+    assert (tmp_path / "out" / "model" / "weights").read_text() == "mine" and check_data_dir(tmp_path / "out")["rows"] == {"train": 2, "dev": 1}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["input.json", "out", "split.json"]
+
+
 def test_a_directory_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")

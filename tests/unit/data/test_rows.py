@@ -66,6 +66,8 @@ def test_the_task_column_holds_nothing_of_the_answer(tmp_path: Path) -> None:
         ({"task": json.dumps({**dataclasses.asdict(TASK), "task_id": "t9", "answer": "Oslo"})}, "unknown key 'answer'"),
         ({"task": json.dumps({**dataclasses.asdict(TASK), "task_id": "t9", "question": " "})}, "question is empty"),
         ({"task": json.dumps({**dataclasses.asdict(TASK), "task_id": "t9", "needs_memory": "yes"})}, "true or false"),
+        ({"task": json.dumps({**dataclasses.asdict(TASK), "task_id": "t9", "asked_at": "8 May 2023"})}, "asked_at is not a moment; got '8 May 2023'"),
+        ({"task": json.dumps({**dataclasses.asdict(TASK), "task_id": "t9", "asked_at": "2024-05-01T09:00:00Z"})}, "ISO 8601 without a zone"),
         ({"task": json.dumps({**dataclasses.asdict(TASK), "task_id": "t9", "options": ["a", "b"]})}, "one letter of AB"),
     ],
 )

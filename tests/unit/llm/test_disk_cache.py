@@ -23,6 +23,12 @@ def test_a_value_comes_back_whatever_the_order_of_the_keys_fields(tmp_path: Path
     assert DiskCache(tmp_path).get({"a": 1, "b": "e"}) is None
 
 
+def test_half_a_character_that_an_endpoint_sent_is_kept_as_it_is(tmp_path: Path) -> None:
+    reply = json.loads(r'"cut \ud83d off é"')
+    DiskCache(tmp_path).put({"a": 1}, {"text": reply})
+    assert DiskCache(tmp_path).get({"a": 1}) == {"text": reply}
+
+
 def test_an_unreadable_entry_is_logged_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache = DiskCache(tmp_path)
     cache.put({"a": 1}, "first")
