@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.data.rows import load_rows
-from napmem_rl.errors import ConfigError, DataError
+from napmem_rl.data.splits import Pairs, check_job_splits
+from napmem_rl.errors import BankError, ConfigError, DataError
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.retrieval.encoder import ENCODER_NAMES, check_encoder
 from napmem_rl.rewards.judge import build_judge
@@ -37,21 +38,23 @@ def check_inputs(recipe: Recipe) -> JobInputs:
     Raises:
         ConfigError: a path is missing, the model has no chat template, there is no such encoder, there are fewer rows than a batch holds or than the steps
             take, or the judge cannot be used.
-        DataError: a row cannot be used.
-        BankError: a bank is missing or broken.
+        DataError: a row cannot be used, or training and validation share a conversation.
+        BankError: a bank is missing, broken or of another user.
     """
     missing = recipe.find_missing_paths()
     if missing:
         raise ConfigError.of(f"recipe {recipe.path}", "; ".join(missing), fix="Prepare the data first (launch/prepare_data.py), or correct the path.")
     _check_model(recipe)
     _check_encoder(recipe)
-    train, val = _load_bank_ids(recipe, "data.train_files"), _load_bank_ids(recipe, "data.val_files")
+    train, val = _load_pairs(recipe, "data.train_files"), _load_pairs(recipe, "data.val_files")
+    if recipe.data_dir is not None:
+        check_job_splits(recipe.data_dir, {"data.train_files": train, "data.val_files": val})
     batch_size = OmegaConf.select(recipe.verl, "data.train_batch_size")
     if len(train) < batch_size:
         what = f"recipe {recipe.path}, key data.train_batch_size"
         raise ConfigError.of(what, "is larger than the training set", got=batch_size, expected=f"at most {len(train)}")
     check_steps(recipe, num_rows=len(train))
-    versions = {bank_id: _verify_bank(recipe, bank_id) for bank_id in sorted({*train, *val})}
+    versions = {bank_id: _verify_bank(recipe, bank_id) for bank_id in sorted({task.bank_id for task, _ in (*train, *val)})}
     check_judge(recipe)
     return JobInputs(bank_versions=versions, num_train_rows=len(train), num_val_rows=len(val))
 
@@ -78,19 +81,22 @@ def check_judge(recipe: Recipe) -> None:
         asyncio.run(check())
 
 
-def _load_bank_ids(recipe: Recipe, dotted: str) -> list[str]:
-    """The bank of each row of the files under one key."""
+def _load_pairs(recipe: Recipe, dotted: str) -> Pairs:
+    """The rows of the files under one key."""
     value = OmegaConf.select(recipe.verl, dotted)
     if not value:
         raise ConfigError.of(f"recipe {recipe.path}, key {dotted}", "names no file", fix="Give data.dir, or the file itself.")
     files = [value] if isinstance(value, str) else list(value)
-    return [task.bank_id for name in files for task, _ in load_rows(Path(name).expanduser())]
+    return [pair for name in files for pair in load_rows(Path(name).expanduser())]
 
 
 def _verify_bank(recipe: Recipe, bank_id: str) -> str:
     if recipe.memory.banks is None:
         raise ConfigError.of(f"recipe {recipe.path}, key memory.banks", "is not given", fix="Give data.dir, or memory.banks itself.")
-    return MemoryBank.open(Path(recipe.memory.banks) / bank_id).version
+    bank = MemoryBank.open(Path(recipe.memory.banks) / bank_id)
+    if bank.bank_id != bank_id:
+        raise BankError.of(f"bank {bank.path}", "is that of another user", got=bank.bank_id, expected=repr(bank_id), fix="Build it again under its own id.")
+    return bank.version
 
 
 def _check_model(recipe: Recipe) -> None:
