@@ -138,7 +138,8 @@ def group_by_user(facts: Sequence[Facts], metric: str) -> dict[str, list[float]]
 def bootstrap_interval(values_by_user: Mapping[str, Sequence[float]], *, num_resamples: int = 10_000, seed: int = 0) -> Interval:
     """Mean over all values with a 95% percentile bootstrap interval that resamples users.
 
-    Questions of one user share a bank and are not independent; users are. A resample draws as many users as there are, with replacement, and takes the mean
+    Questions of one user share a bank and are not independent; users are, as long as no two banks tell one conversation (of LoCoMo's pairs of banks they do:
+    give both the same key there). A resample draws as many users as there are, with replacement, and takes the mean
     over all their values. The same values and seed give the same interval, in whatever order the users come.
 
     Raises:
