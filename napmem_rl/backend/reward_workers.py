@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from napmem_rl.systems.napmem.reward import score_trajectory
 MAX_RESTARTS = 3  # of one worker that died
 WORKER_DIED = "reward_worker died"  # how an abstention for lack of a worker begins
 MAX_ATTEMPTS = 3  # workers that one trajectory is offered to before it is abstained from
+RETRY_WAIT_S = 5.0  # before another attempt: while an actor restarts, Ray refuses its calls at once
 
 
 class RewardWorker:
@@ -69,7 +71,9 @@ class RewardPool:
         """
         bare = drop_tokens(trajectory)
         problem = ""
-        for _ in range(MAX_ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(RETRY_WAIT_S)
             try:
                 scored, facts = await next(self._next).score.remote(bare, key)
             except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:

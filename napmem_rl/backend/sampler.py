@@ -37,8 +37,8 @@ class _NoRows(Exception):
 class GroupSampler(ReplayBuffer):
     """Drops groups too small to compare, refuses failed groups and stale rows, sorts rows, and reports what it saw.
 
-    `sampler_kwargs` of the recipe: `min_group_rows` (2 for GRPO, where a lone row would take its raw reward as advantage; 1 otherwise), `is_sync`
-    (every row must come from one weight version) and `stall_timeout_s` (seconds without any progress of the rollouts before the job is given up).
+    `sampler_kwargs` of the recipe: `min_group_rows` (2 for GRPO, where a lone row would take its raw reward as advantage; 1 otherwise) and `stall_timeout_s`
+    (seconds without any progress of the rollouts before the job is given up). `build_config` adds `is_sync`: every row must come from one weight version.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -93,7 +93,8 @@ class GroupSampler(ReplayBuffer):
     ) -> tuple[list[str], dict[str, dict], dict[str, int]]:
         """As verl's, but prompts that left no row at all are ours to handle, in validation too: verl would raise, or fail on an empty batch."""
         uids, snapshot, steps = super()._select_prompt_uids(partition_id, sampleable_keys, batch_size)
-        if not any(key.split("_")[0] in set(uids) for key in snapshot):
+        selected = set(uids)
+        if not any(key.split("_")[0] in selected for key in snapshot):
             raise _NoRows(uids)
         return uids, snapshot, steps
 

@@ -132,9 +132,10 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def ray_cluster(config: DictConfig, env: Mapping[str, str]) -> Iterator[None]:
-    """Join the cluster that is there (RAY_ADDRESS, `ray_kwargs.ray_init.address`, a Ray job), else start Ray on this machine and stop it afterwards.
+    """Join a cluster that is named (RAY_ADDRESS, `ray_kwargs.ray_init.address`, a Ray job), else start Ray on this machine and stop it afterwards.
 
-    A Ray that this process is already connected to is used as it is and left running.
+    Options that say how large Ray is to be (`num_cpus`, `num_gpus`: every CPU recipe) start one of our own although another may run here. Without them Ray
+    joins what `ray start` has started on this machine. A Ray that this process is already connected to is used as it is and left running.
 
     Raises:
         BackendError: Ray did not start.
@@ -146,6 +147,8 @@ def ray_cluster(config: DictConfig, env: Mapping[str, str]) -> Iterator[None]:
     is_cluster = bool(options.get("address") or os.environ.get("RAY_ADDRESS"))
     if is_cluster:  # a running cluster has its own numbers of CPUs and GPUs, and refuses others
         options = {name: value for name, value in options.items() if name not in ("num_cpus", "num_gpus", "include_dashboard")}
+    elif options.get("num_cpus") is not None or options.get("num_gpus") is not None:
+        options["address"] = "local"
     runtime_env = {name: value for name, value in (options.pop("runtime_env", None) or {}).items() if value is not None}
     runtime_env["env_vars"] = dict(env)
     with environment(env):

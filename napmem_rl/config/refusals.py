@@ -18,6 +18,7 @@ ROLLOUT = "actor_rollout_ref.rollout"
 ACTOR = "actor_rollout_ref.actor"
 MODEL = "actor_rollout_ref.model"
 SAMPLER = "pkg://napmem_rl.backend.sampler"  # ours, the default of both platforms
+SAMPLER_KEYS = ("min_group_rows", "stall_timeout_s")  # what it reads of `sampler_kwargs`
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,9 @@ def _sizes(settings: Settings) -> Iterator[Fault]:
     ):
         if agent[small] > agent[large]:
             yield Fault(f"agent.{small}", f"is larger than agent.{large}", f"at most {agent[large]}")
+    limit = (select(settings, f"{ACTOR}.ppo_max_token_len_per_gpu") or 0) * (select(settings, f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size") or 1)
+    if select(settings, f"{ACTOR}.use_dynamic_bsz") and agent["max_context_tokens"] > limit:
+        yield Fault(f"{ACTOR}.ppo_max_token_len_per_gpu", "does not hold one episode of agent.max_context_tokens", f"at least {agent['max_context_tokens']}")
     batch, mini = select(settings, "data.train_batch_size"), select(settings, f"{ACTOR}.ppo_mini_batch_size")
     if mini > batch or batch % mini:
         yield Fault(f"{ACTOR}.ppo_mini_batch_size", "does not divide data.train_batch_size (both count prompts)", f"a divisor of {batch}")
@@ -202,12 +206,15 @@ def _sampling(settings: Settings) -> Iterator[Fault]:
 
 def _engine(settings: Settings) -> Iterator[Fault]:
     custom_sampler = select(settings, "trainer.v1.sampler.custom_sampler.path")
-    if select(settings, "algorithm.filter_groups.enable") and custom_sampler:
-        yield Fault(
-            "algorithm.filter_groups.enable",
-            "would be silently ignored beside trainer.v1.sampler.custom_sampler",
-            "false, or trainer.v1.sampler.custom_sampler.path=null",
-        )
+    for name in ("path", "name"):
+        if not select(settings, f"trainer.v1.sampler.custom_sampler.{name}"):
+            problem = "is not given: verl's own buffer would train a group's last row on its raw reward, and would pass over why sessions left none"
+            yield Fault(f"trainer.v1.sampler.custom_sampler.{name}", problem, f"the default, {SAMPLER} GroupSampler, or a subclass of it")
+    unknown = sorted(set(select(settings, "trainer.v1.sampler.sampler_kwargs") or {}) - set(SAMPLER_KEYS)) if custom_sampler == SAMPLER else []
+    if unknown:
+        yield Fault(f"trainer.v1.sampler.sampler_kwargs.{unknown[0]}", "is nothing that the sampler reads", " or ".join(SAMPLER_KEYS))
+    if select(settings, "algorithm.filter_groups.enable"):
+        yield Fault("algorithm.filter_groups.enable", "would be silently ignored beside trainer.v1.sampler.custom_sampler", "false")
     if custom_sampler == SAMPLER and select(settings, "trainer.v1.trainer_mode") != "sync":
         yield Fault("trainer.v1.trainer_mode", "does not fit the sampler, which knows synchronous training alone", "sync")
     if settings["judge"]["cache_dir"] is not None and settings["judge"]["temperature"] != 0:

@@ -104,7 +104,11 @@ def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:
     data_dir, output = Path(absolute(tree["data"].pop("dir"))), Path(absolute(tree.pop("output")))
     sections["memory"] = _with_absolute_paths(sections["memory"])
     tree.pop("platform")
-    tree["data"]["max_length"] = sections["agent"].max_context_tokens
+    tree["data"]["max_length"] = longest = sections["agent"].max_context_tokens
+    limit = tree["data"]["max_token_len_per_gpu"] or 0
+    if tree["data"]["use_dynamic_bsz"] and longest > limit * tree["engine"]["ulysses_sequence_parallel_size"]:
+        what = f"recipe {path}, key data.max_token_len_per_gpu"
+        raise ConfigError.of(what, "does not hold one demonstration of agent.max_context_tokens", got=limit, expected=f"at least {longest}")
     return SftRecipe(path=path, platform=platform, data_dir=data_dir, output=output, count=count, verl=OmegaConf.create(tree), **sections)
 
 

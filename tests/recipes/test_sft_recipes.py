@@ -49,6 +49,7 @@ def test_the_cpu_platform_trains_in_float32_under_fsdp2_and_asks_for_our_plugin(
         ("data.max_length=64", "agent.max_context_tokens sets it"),
         ("trainer.nnodes=2", "runs on one node here; got 2"),
         ("memory.banks=[1]", "expected str or null"),
+        ("data.max_token_len_per_gpu=1024", "does not hold one demonstration.*expected at least 2048"),
     ],
 )
 def test_a_wrong_key_or_value_is_named(override: str, expected: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 import ray
 from omegaconf import OmegaConf
 
-from napmem_rl.backend import encoder_service, trajectory_log
+from napmem_rl.backend import encoder_service, reward_workers, trajectory_log
 from napmem_rl.backend.bank_cache import BankCache
 from napmem_rl.backend.encoder_service import EncoderService, RemoteEncoder, connect_encoder, needs_service
 from napmem_rl.backend.reward_workers import WORKER_DIED, RewardPool, RewardWorker, drop_tokens
@@ -133,18 +133,33 @@ def test_a_trajectory_is_scored_without_its_tokens_and_comes_back_with_them():
     assert scored.trajectory.turns[1].prompt_ids == (1, 2, 3, 9)
 
 
-def test_workers_take_turns_and_another_steps_in_for_one_that_died():
+def test_workers_take_turns_and_another_steps_in_for_one_that_died(monkeypatch):
+    monkeypatch.setattr(reward_workers, "RETRY_WAIT_S", 0.0)
     first, second = FakeRewardWorker(ray.exceptions.ActorDiedError()), FakeRewardWorker()
     scored, _ = asyncio.run(RewardPool([first, second]).score(make_trajectory(), KEY))
     assert scored.reward == 1.0
     assert (len(first.seen), len(second.seen)) == (1, 1)
 
 
-def test_when_every_worker_dies_the_trajectory_is_abstained_from_and_never_scored_zero():
+def test_when_every_worker_dies_the_trajectory_is_abstained_from_and_never_scored_zero(monkeypatch):
+    monkeypatch.setattr(reward_workers, "RETRY_WAIT_S", 0.0)
     worker = FakeRewardWorker(*[ray.exceptions.ActorDiedError() for _ in range(3)])
     scored, facts = asyncio.run(RewardPool([worker]).score(make_trajectory(), KEY))
     assert scored.reward is None and scored.abstained.startswith(WORKER_DIED)
     assert facts["num_abstained"] == 1
+
+
+def test_a_worker_that_restarts_is_waited_for_because_ray_refuses_its_calls_meanwhile(monkeypatch):
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    monkeypatch.setattr(reward_workers.asyncio, "sleep", sleep)
+    worker = FakeRewardWorker(ray.exceptions.ActorUnavailableError("restarting", None), ray.exceptions.ActorUnavailableError("restarting", None))
+    scored, _ = asyncio.run(RewardPool([worker]).score(make_trajectory(), KEY))
+    assert scored.reward == 1.0
+    assert slept == [reward_workers.RETRY_WAIT_S] * 2
 
 
 def test_a_reward_workers_own_defect_is_not_retried_into_silence():
