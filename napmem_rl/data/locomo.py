@@ -201,6 +201,7 @@ def _read_key(raw: Any, index: int, group_id: str, turn_ids: set[str], adversari
         raise DataError.of(what, "unknown category", got=category, expected="1 to 5")
     if category == ADVERSARIAL and not adversarial:
         return None
+    asked = _read(raw, "question", str, what)
     note = _Notes(repairs, group_id, f"question {index}")
     references = NOT_MENTIONED if category == ADVERSARIAL else _read_references(raw, note)
     listed = raw.get("evidence") or []
@@ -208,7 +209,7 @@ def _read_key(raw: Any, index: int, group_id: str, turn_ids: set[str], adversari
     for kind, before, after in done:
         note.add(kind, before, after)
     if not references or not evidence:
-        note.add("dropped_no_evidence" if references else "dropped_no_answer", _read(raw, "question", str, what), "")
+        note.add("dropped_no_evidence" if references else "dropped_no_answer", asked, "")
         return None
     return AnswerKey(task_id=f"{group_id}:{index}", references=references, evidence_ids=tuple(f"msg:{turn_id}" for turn_id in evidence))
 

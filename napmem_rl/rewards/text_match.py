@@ -34,7 +34,7 @@ _SMALL = {word: value for value, word in enumerate(_BELOW_TWENTY.split())}
 _TENS = dict(zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True))
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 _UNIT_NAMES = {
-    "$": "dollar", "usd": "dollar", "€": "euro", "eur": "euro", "£": "pound", "gbp": "pound", "%": "percent",
+    "$": "dollar", "usd": "dollar", "€": "euro", "eur": "euro", "£": "pound sterling", "gbp": "pound sterling", "%": "percent",
     "hr": "hour", "hrs": "hour", "min": "minute", "mins": "minute", "yr": "year", "yrs": "year",
     "km": "kilometer", "kilometre": "kilometer", "m": "meter", "metre": "meter", "cm": "centimeter", "centimetre": "centimeter",
     "kg": "kilogram", "lb": "pound", "lbs": "pound",

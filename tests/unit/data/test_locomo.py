@@ -159,6 +159,8 @@ def test_noon_and_midnight_are_read_right() -> None:
         (json.dumps([changed(conversation={**CONVERSATION["conversation"], "speaker_b": "Ana"})]), "unknown speaker.*'Tomas'"),
         (json.dumps([changed(conversation={**CONVERSATION["conversation"], "session_1_date_time": "soon"})]), "session_1_date_time: not a date"),
         (json.dumps([changed(qa=[{"question": "?", "answer": "x", "evidence": [], "category": 6}])]), "question 0: unknown category"),
+        (json.dumps([changed(qa=[{"answer": "x", "evidence": ["D1:2"], "category": 4}])]), "question 0: not LoCoMo's format: no field 'question'"),
+        (json.dumps([changed(qa=[{"question": 7, "answer": "x", "evidence": ["D1:2"], "category": 4}])]), "question 0, field 'question'.*wrong type"),
         (json.dumps([CONVERSATION, CONVERSATION]), "sample_id stands twice"),
         (json.dumps([changed(sample_id="A b"), changed(sample_id="a-b")]), "two users get one bank name"),
     ],
