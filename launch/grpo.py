@@ -7,6 +7,7 @@ Exit codes: 0 done, 2 what the user gave cannot be used, or the job failed (one 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -46,11 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from napmem_rl.backend.train import run_recipe  # imports Ray, which takes seconds
 
             print(f"run directory: {run_recipe(recipe)}")
-    except NapMemError as error:
+    except (NapMemError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what was started here is ended too
     sys.exit(main())

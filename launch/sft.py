@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import signal
 import sys
 
 from napmem_rl.config.sft_recipe import load_sft_recipe
@@ -24,11 +25,12 @@ def main() -> int:
         from napmem_rl.backend.sft import run_sft  # imports what takes seconds
 
         print(f"model: {run_sft(recipe, report=functools.partial(print, flush=True))}")
-    except NapMemError as error:
+    except (NapMemError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what was started here is ended too
     sys.exit(main())

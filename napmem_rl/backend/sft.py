@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -26,6 +26,7 @@ from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.retrieval.encoder import load_encoder
 
 SMOLLM2 = "smollm2"
+STOP_TIMEOUT_S = 60.0  # torchrun ends its workers when it is told to stop, and kills them after 30 s
 
 
 def run_sft(recipe: SftRecipe, report: Callable[[str], None] = print) -> Path:
@@ -114,10 +115,25 @@ def _train(recipe: SftRecipe, model: Path, work: Path, report: Callable[[str], N
     environment = {**os.environ, **recipe.env, "PYTHONPATH": search_path}
     if recipe.platform == "cpu":
         environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node))
-    done = subprocess.run([*launcher, "-m", "napmem_rl.backend.sft_worker", str(work / "verl.yaml")], env=environment)
-    if done.returncode != 0:
-        raise BackendError.of("verl's SFT trainer", "failed", got=f"exit code {done.returncode}", fix="Its own words stand above.")
+    exit_code = _run_to_the_end([*launcher, "-m", "napmem_rl.backend.sft_worker", str(work / "verl.yaml")], environment)
+    if exit_code != 0:
+        raise BackendError.of("verl's SFT trainer", "failed", got=f"exit code {exit_code}", fix="Its own words stand above.")
     return time.perf_counter() - started
+
+
+def _run_to_the_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Exit code of a command. Where this process is interrupted the command is told to end, so that it can end what it started."""
+    process = subprocess.Popen(command, env=dict(environment))
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _find_trained(work: Path) -> Path:
