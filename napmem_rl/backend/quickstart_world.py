@@ -31,7 +31,7 @@ from napmem_rl.tools.parse import render_call
 from napmem_rl.tools.result_text import render_file, render_message, render_record
 
 TEXTS_PER_USER = 8  # practice texts about one user, about
-QUESTIONS_PER_READER = 24
+QUESTIONS_PER_READER = 36
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,11 +132,12 @@ class RecordingToolbox:
 def read_user(user: SyntheticUser) -> ReadableUser:
     """A user's history as tools would show it, without a bank on disk."""
     records, _, profile = build_pyramid(user.messages)
-    lines: dict[str, list[str]] = {message.message_id: [render_message(message)] for message in user.messages}
-    for record in records:
-        for message_id in record.source_ids:
-            lines[message_id].append(render_record(record))
-    return ReadableUser(user, {message_id: tuple(values) for message_id, values in lines.items()}, "\n".join(render_file(profile, profile.text)))
+    return ReadableUser(
+        user,
+        messages={message.message_id: render_message(message) for message in user.messages},
+        records={message_id: render_record(record) for record in records for message_id in record.source_ids},
+        profile="\n".join(render_file(profile, profile.text)),
+    )
 
 
 def encode_practice(text: PracticeText, tokenizer: PreTrainedTokenizerFast) -> Document:

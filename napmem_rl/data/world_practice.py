@@ -1,18 +1,16 @@
 """Reading practice for a randomly initialised policy: short texts that teach copying and reading before any tool is used.
 
-A text shows the lines that a tool would show and asks several questions about them, or repeats a random word sequence. Without it, a model of a million
-parameters does not learn within minutes to carry a word from a result into its answer. A pretrained model needs none of it.
+A text shows lines as a search would bring them, similar ones together, and asks about them; or it repeats a random word sequence. Without it, a model of a
+million parameters does not learn within minutes to carry a word from a result into its answer. A pretrained model needs none of it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from napmem_rl.data.worlds import SyntheticQuestion, SyntheticUser
-
-READABLE_TYPES = ("fact", "changed", "raw_detail", "preference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,41 +23,49 @@ class PracticeText:
 
 @dataclass(frozen=True, slots=True)
 class ReadableUser:
-    """A user's history as tools show it: message id -> the lines of all levels that rest on it, and the profile's text."""
+    """A user's history as tools show it: for each level message id -> the line that rests on it, in time order, and the profile's text."""
 
     user: SyntheticUser
-    lines_of: dict[str, tuple[str, ...]]
+    messages: Mapping[str, str]
+    records: Mapping[str, str]
     profile: str
 
 
 def build_practice(reader: ReadableUser, rng: random.Random, *, num_lines: int = 4, num_pairs: int = 4) -> PracticeText:
-    """Draw one text: a fifth about the profile, a tenth of sums and opposites, the rest about single lines of records or messages."""
+    """Draw one text: a seventh about the profile, a tenth of sums and opposites, the rest about lines that a search might bring."""
     draw = rng.random()
     questions = list(reader.user.questions)
     rng.shuffle(questions)
     if draw < 0.1:
         return PracticeText("", _pairs([q for q in questions if q.task.category == "control"][:num_pairs]))
-    if draw < 0.3:
+    if draw < 0.25:
         return PracticeText(reader.profile, _pairs([q for q in questions if q.task.category == "preference"][:num_pairs]))
-    return _read_lines(reader, questions, rng, num_lines, num_pairs)
+    level = rng.choice((reader.messages, reader.records))
+    anchor = next(q for q in questions if q.task.needs_memory and _is_answered(q, level))
+    shown = _search(anchor, level, rng, num_lines)
+    others = (q for q in questions if q.task.needs_memory and _is_answered(q, shown))
+    asked = list({q.task.question: q for q in (anchor, *others)}.values())[:num_pairs]
+    rng.shuffle(asked)
+    return PracticeText("\n".join(shown.values()), _pairs(asked))
 
 
-def _read_lines(reader: ReadableUser, questions: Sequence[SyntheticQuestion], rng: random.Random, num_lines: int, num_pairs: int) -> PracticeText:
-    """Lines that each answer one question, in time order; of values that changed only the newest is shown, so nothing about staleness is taught here."""
-    shown: dict[str, str] = {}
-    asked: dict[str, SyntheticQuestion] = {}
-    for question in questions:
-        source = question.key.evidence_ids[-1] if question.key.evidence_ids else None
-        if source is None or question.task.category not in READABLE_TYPES or len(shown) >= num_lines:
-            continue
-        lines = [line for line in reader.lines_of.get(source, ()) if question.key.references[0] in line]
-        if lines:
-            shown[source] = rng.choice(lines)
-            asked[question.task.question] = question
-    pairs = list(_pairs(list(asked.values())))
-    rng.shuffle(pairs)
-    ordered = sorted(shown, key=lambda message_id: int(message_id.removeprefix("msg:")))
-    return PracticeText("\n".join(shown[message_id] for message_id in ordered), tuple(pairs[:num_pairs]))
+def _is_answered(question: SyntheticQuestion, lines: Mapping[str, str]) -> bool:
+    """Whether the lines hold all evidence of the question, the answer, and no value that once held: nothing about staleness is taught here."""
+    evidence = question.key.evidence_ids
+    return all(i in lines for i in evidence) and question.key.references[0] in lines[evidence[-1]]
+
+
+def _search(anchor: SyntheticQuestion, level: Mapping[str, str], rng: random.Random, num_lines: int) -> dict[str, str]:
+    """The anchor's evidence and the lines most like what one would search for, in time order; without lines that show an old value of it."""
+    wanted = set(anchor.keywords.split())
+    evidence = set(anchor.key.evidence_ids)
+
+    def rank(message_id: str) -> tuple[bool, int, float]:
+        return (message_id in evidence, len(wanted & set(level[message_id].replace(".", "").split())), rng.random())
+
+    fresh = [i for i, line in level.items() if not any(f" {value}." in line for value in anchor.stale)]
+    best = set(sorted(fresh, key=rank, reverse=True)[:num_lines])
+    return {message_id: line for message_id, line in level.items() if message_id in best}
 
 
 def _pairs(questions: Sequence[SyntheticQuestion]) -> tuple[tuple[str, str], ...]:

@@ -55,9 +55,9 @@ def _build_pattern(question: str) -> str | None:
     for attribute in USER_ATTRIBUTES.values():
         if question == attribute.question:
             return _statement_pattern(attribute, "")
-    trip = re.fullmatch(r"Which (hotel|dish) did User \w+(?: in)?(?: at| in)? (\w+)\?", question)
+    trip = re.fullmatch(r"Which (hotel|dish) did User (?:stay at|eat) in (\w+)\?", question)
     if trip:
-        return rf"trip to {trip[2]}\..*the {trip[1]} (\w+)"
+        return rf"In {trip[2]} I (?:stayed at|ate) the {trip[1]} (\w+)"
     preference = re.fullmatch(r"Which (\w+) does User prefer\?", question)
     return rf"prefers? the {preference[1]} (\w+)" if preference and preference[1] in PREFERENCES else None
 

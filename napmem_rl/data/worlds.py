@@ -156,9 +156,9 @@ def _say_all(facts: _Facts, rng: random.Random) -> list[_Said]:
         for person, values in facts.persons.items()
         for name, value in values.items()
     ]
-    said += [
-        _Said(f"I took a trip to {city}. I stayed in the hotel {hotel}. I ate the dish {dish}.", ("trip", city)) for city, (hotel, dish) in facts.trips.items()
-    ]
+    for city, (hotel, dish) in facts.trips.items():
+        details = f"In {city} I stayed at the hotel {hotel}. In {city} I ate the dish {dish}."
+        said.append(_Said(f"I took a trip to {city}. {details}", ("trip", city)))
     said += [_Said(f"I prefer the {name} {value}.", ("preference", name)) for name, value in facts.preferences.items()]
     said += [_Said(f"I bought a {item}.", ("purchase", item)) for item in facts.purchases]
     changed = [[_Said(USER_ATTRIBUTES[name].statement.format(v=value), ("user", name, value)) for value in values] for name, values in facts.history.items()]
@@ -248,7 +248,7 @@ class _Asker:
         city = self._rng.choice(list(self._facts.trips))
         hotel, dish = self._facts.trips[city]
         noun, question, answer = self._rng.choice(
-            [("hotel", f"Which hotel did User stay in at {city}?", hotel), ("dish", f"Which dish did User eat in {city}?", dish)]
+            [("hotel", f"Which hotel did User stay at in {city}?", hotel), ("dish", f"Which dish did User eat in {city}?", dish)]
         )
         query = f"trip to {city} {noun}"
         plan = [ToolCall(name="search_conversation", arguments={"query": query})]
