@@ -1,5 +1,7 @@
 """What a user can get wrong is refused before Ray starts, in one message that says what and where."""
 
+import hashlib
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -8,11 +10,12 @@ import pytest
 
 from napmem_rl.backend.preflight import check_inputs
 from napmem_rl.backend.settings import JobSettings
-from napmem_rl.backend.train import build_config, build_env, environment, find_cause
+from napmem_rl.backend.train import build_config, build_env, environment, find_cause, ray_cluster
 from napmem_rl.config.recipe import Recipe, load_recipe
 from napmem_rl.data.rows import save_rows
 from napmem_rl.errors import BankError, ConfigError, DataError, StaleWeightsError
 from napmem_rl.memory.bank import save_bank
+from napmem_rl.memory.storage import compute_version
 from napmem_rl.schema import AnswerKey, Message, Profile, Record, RecordType, Task, Track
 
 
@@ -60,7 +63,11 @@ def test_a_missing_file_is_named(data):
 def test_a_bank_with_a_broken_link_is_refused(data):
     records = data / "banks" / "ana" / "records.jsonl"
     records.write_text(records.read_text().replace("msg:1", "msg:9"))
-    with pytest.raises(BankError, match=r"banks/ana"):
+    manifest = json.loads((data / "banks" / "ana" / "manifest.json").read_text())
+    manifest["files"]["records.jsonl"] = hashlib.sha256(records.read_bytes()).hexdigest()
+    manifest["version"] = compute_version("ana", manifest["files"])  # so that the link alone is at fault
+    (data / "banks" / "ana" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BankError, match=r"banks/ana: rec:1: points to message msg:9, which does not exist"):
         check_inputs(load(data))
 
 
@@ -68,6 +75,25 @@ def test_a_bank_that_is_not_there_is_refused(data):
     (data / "banks" / "ana").rename(data / "banks" / "bob")
     with pytest.raises(BankError, match=r"banks/ana"):
         check_inputs(load(data))
+
+
+def test_a_bank_of_another_user_under_this_name_is_refused(data):
+    tasks = [Task(task_id=f"t{i}", bank_id="bob", question="Where does Bob live?", category="fact", needs_memory=True) for i in range(4)]
+    save_rows(data / "train.parquet", [(task, AnswerKey(task_id=task.task_id, references=("Oslo",))) for task in tasks], data_source="tiny")
+    (data / "banks" / "bob").symlink_to(data / "banks" / "ana")
+    with pytest.raises(BankError, match="banks/bob: is that of another user; got 'ana'"):
+        check_inputs(load(data))
+
+
+@pytest.mark.parametrize(("groups", "words"), [({"ana": "c1", "bob": "c1"}, "which share text"), ({}, "ana is in data.train_files")])
+def test_training_and_validation_that_share_a_conversation_are_refused(data, groups, words):
+    (data / "data.json").write_text(json.dumps({"banks": {bank_id: {"group": group} for bank_id, group in groups.items()}}))
+    if groups:
+        tasks = [Task(task_id="v", bank_id="bob", question="Where does Bob live?", category="fact", needs_memory=True)]
+        save_rows(data / "dev.parquet", [(task, AnswerKey(task_id=task.task_id, references=("Oslo",))) for task in tasks], data_source="tiny")
+    with pytest.raises(DataError, match="each group in one split") as caught:
+        check_inputs(load(data))
+    assert words in str(caught.value)
 
 
 def test_a_row_without_an_answer_is_refused(data):
@@ -190,3 +216,70 @@ def test_our_own_error_is_found_under_rays_wrapping():
     assert find_cause(outer).message == "two versions"
     other = find_cause(RayTaskError("run", "trace", AssertionError("no such mode\nmore")))
     assert "AssertionError: no such mode" in other.message and "more" not in other.message
+
+
+def test_a_job_that_says_how_large_ray_is_starts_its_own_and_one_that_names_a_cluster_joins_it(data, monkeypatch):
+    import ray
+
+    seen = []
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **options: seen.append(options))
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    config = load(data).verl
+    with ray_cluster(config, {}):
+        pass
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    with ray_cluster(config, {}):
+        pass
+    assert (seen[0]["address"], seen[0]["num_gpus"]) == ("local", 2)
+    assert "num_gpus" not in seen[1] and seen[1].get("address") is None
+
+
+def remove_a_file(data: Path) -> None:
+    (data / "train.parquet").unlink()
+
+
+def remove_an_answer(data: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(data / "train.parquet").to_pylist()
+    rows[2]["answer_key"] = json.dumps({"task_id": "t2", "references": [], "evidence_ids": []})
+    pq.write_table(pa.Table.from_pylist(rows), data / "train.parquet")
+
+
+def break_a_link(data: Path) -> None:
+    records = data / "banks" / "ana" / "records.jsonl"
+    records.write_text(records.read_text().replace("msg:1", "msg:9"))
+
+
+def remove_the_template(data: Path) -> None:
+    (data / "model" / "tokenizer_config.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "overrides", "words"),
+    [
+        (remove_a_file, [], "train.parquet does not exist"),
+        (remove_an_answer, [], "has no answer"),
+        (break_a_link, [], "banks/ana"),
+        (remove_the_template, [], "has no chat template"),
+        (lambda data: None, ["judge.kind=openai", "judge.model=j", "judge.base_url=http://127.0.0.1:9/v1", "judge.max_retries=0"], "127.0.0.1:9"),
+    ],
+    ids=["file", "answer", "link", "template", "judge"],
+)
+def test_the_launcher_answers_unusable_inputs_with_one_line_and_exit_code_2_and_writes_nothing(data, spoil, overrides, words, capsys, monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "init", lambda **options: pytest.fail("Ray was started"))
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    spec = importlib.util.spec_from_file_location("launch_grpo", Path(__file__).resolve().parents[3] / "launch" / "grpo.py")
+    launcher = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(launcher)
+    load(data)  # writes the recipe
+    spoil(data)
+    assert launcher.main([str(data / "recipe.yaml"), f"data.dir={data}", f"trainer.default_local_dir={data}/run", *overrides]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and words in error and error.count("\n") == 1
+    assert not (data / "run").exists()
