@@ -1,8 +1,8 @@
 """Demonstrations of the episode's format, played with the real tools and kept as the very tokens that a rollout would have.
 
 A script takes the policy's place in `run_episode`: it searches with the question's own words and then gives the gold answer. Only episodes whose results
-hold gold evidence are kept, so that no answer is taught that the results do not support. Prompts, tool results and masks come from the same code as in
-training (`TokenContext`, `build_sample`): there is no second rendering that could drift from the first.
+hold gold evidence are kept: at least one gold message, so a question that rests on several may be answered from a part of them. Prompts, tool results and
+masks come from the same code as in training (`TokenContext`, `build_sample`): there is no second rendering that could drift from the first.
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ def prepare(
         DataError: `out` holds something else, a bad split, rows or banks that cannot be written.
     """
     started = time.perf_counter()
+    out = out.resolve()  # beside a link's target, and with a name where "." was given
     _check_out(out)
     assigned = load_split_file(split_path, source.groups.values()) if split_path else assign_splits(source.groups.values())
     splits = split_items(source.items, source.groups, assigned)

@@ -94,6 +94,17 @@ def test_an_interrupt_at_the_last_moment_loses_nothing_that_stood_there(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["input.json", "out", "split.json"]
 
 
+def test_the_directory_may_be_the_current_one_or_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "disk" / "out").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "out")
+    run(tmp_path, build_source(), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and [path.name for path in (tmp_path / "disk").iterdir()] == ["out"]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run(tmp_path, build_source(), Path("."))
+    assert check_data_dir(tmp_path / "here") == check_data_dir(tmp_path / "link")
+
+
 def test_a_directory_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
