@@ -73,3 +73,10 @@ def test_the_quickstart_recipe_is_the_measured_one() -> None:
     assert (verl.data.train_batch_size, verl.actor_rollout_ref.rollout.n, verl.trainer.total_training_steps) == (16, 8, 80)
     assert verl.actor_rollout_ref.actor.use_kl_loss is False and verl.actor_rollout_ref.actor.loss_agg_mode == "token-mean"
     assert verl.actor_rollout_ref.actor.optim.lr_warmup_steps == 0  # warm-up would make the first step's rate 0
+
+
+def test_the_page_on_algorithms_gives_the_rates_of_the_recipes() -> None:
+    page = (RECIPES.parent / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith("| learning rate ")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert [float(cells[1]), float(cells[3])] == [load(name).verl.actor_rollout_ref.actor.optim.lr for name in ("napmem/grpo.yaml", "quickstart.yaml")]
