@@ -34,7 +34,7 @@ from napmem_rl.schema import ScoredTrajectory
 TRAIN = Split(name="train", num_users=128, num_questions=12)
 DEV = Split(name="dev", num_users=8, num_questions=12)
 TEST = Split(name="test", num_users=48, num_questions=12)
-SFT_STEPS, CLEAN_STEPS, NUM_DEMONSTRATIONS = 600, 120, 3000
+SFT_STEPS, CLEAN_STEPS, NUM_DEMONSTRATIONS = 800, 120, 3000
 TEMPERATURES = {"sampled": 1.0, "greedy": 0.0}
 BATCH = 16  # prompts of a step, as in recipes/quickstart.yaml
 NUM_RANKS = 2  # processes of banks and cold start, one thread each; GRPO has as many learners
@@ -215,7 +215,7 @@ def _render_transcripts(scored: dict[tuple[str, str], list[ScoredTrajectory]]) -
 
     pairs = zip(scored["before", "greedy"], scored["after", "greedy"], strict=True)
     before, after = max((pair for pair in pairs if pair[0].trajectory.task.needs_memory), key=gain)
-    return f"-- one question before\n{render_transcript(before)}\n-- and after\n{render_transcript(after)}"
+    return f"-- a question on which training helped most, before\n{render_transcript(before)}\n-- and after\n{render_transcript(after)}"
 
 
 def _print_banks() -> Callable[[int, int], None]:

@@ -43,16 +43,25 @@ def build_practice(reader: ReadableUser, rng: random.Random, *, num_lines: int =
     level = rng.choice((reader.messages, reader.records))
     anchor = next(q for q in questions if q.task.needs_memory and _is_answered(q, level))
     shown = _search(anchor, level, rng, num_lines)
-    others = (q for q in questions if q.task.needs_memory and _is_answered(q, shown))
+    others = (q for q in questions if q.task.needs_memory and _is_answered(q, shown) and not _shows_old_value(q, shown))
     asked = list({q.task.question: q for q in (anchor, *others)}.values())[:num_pairs]
     rng.shuffle(asked)
     return PracticeText("\n".join(shown.values()), _pairs(asked))
 
 
 def _is_answered(question: SyntheticQuestion, lines: Mapping[str, str]) -> bool:
-    """Whether the lines hold all evidence of the question, the answer, and no value that once held: nothing about staleness is taught here."""
+    """Whether the lines hold all evidence of the question, and the answer."""
     evidence = question.key.evidence_ids
     return all(i in lines for i in evidence) and question.key.references[0] in lines[evidence[-1]]
+
+
+def _shows_old_value(question: SyntheticQuestion, lines: Mapping[str, str]) -> bool:
+    """Whether a value that once held is in sight. Such lines are asked about nowhere here: which value holds is left to be learnt by reward."""
+    return any(_states(line, value) for value in question.stale for line in lines.values())
+
+
+def _states(line: str, value: str) -> bool:
+    return f" {value}." in line
 
 
 def _search(anchor: SyntheticQuestion, level: Mapping[str, str], rng: random.Random, num_lines: int) -> dict[str, str]:
@@ -63,7 +72,7 @@ def _search(anchor: SyntheticQuestion, level: Mapping[str, str], rng: random.Ran
     def rank(message_id: str) -> tuple[bool, int, float]:
         return (message_id in evidence, len(wanted & set(level[message_id].replace(".", "").split())), rng.random())
 
-    fresh = [i for i, line in level.items() if not any(f" {value}." in line for value in anchor.stale)]
+    fresh = [i for i, line in level.items() if not any(_states(line, value) for value in anchor.stale)]
     best = set(sorted(fresh, key=rank, reverse=True)[:num_lines])
     return {message_id: line for message_id, line in level.items() if message_id in best}
 

@@ -45,7 +45,14 @@ def is_finished(run_dir: Path, steps: int) -> bool:
 def build_table(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Rows by seed, and means over seeds."""
     rows = [
-        {"seed": s["seed"], "steps": s["steps"], "load_at_start": s["load_at_start"], "seconds": s["seconds"], "correctness": s["correctness"]}
+        {
+            "seed": s["seed"],
+            "steps": s["steps"],
+            "judge": s["judge"],
+            "load_at_start": s["load_at_start"],
+            "seconds": s["seconds"],
+            "correctness": s["correctness"],
+        }
         | {f"{group}/{mode}": _gain(s, group, mode) for group, mode in _GROUPS}
         | {"references": [{"name": r["name"], "mode": r["mode"], "reward": r["reward"]} for r in s["references"]]}
         for s in summaries
@@ -61,9 +68,18 @@ def _gain(summary: dict[str, Any], group: str, mode: str) -> dict[str, float]:
     return summary[mode] if group == "all" else summary[group][mode]
 
 
+def _all_of(table: dict[str, Any], name: str) -> str:
+    return ", ".join(sorted({str(row[name]) for row in table["seeds"]}))
+
+
 def render_markdown(table: dict[str, Any]) -> str:
     """One line a seed and group: before, after, gain with its 95% interval over users; then references and seconds."""
-    lines = ["| questions | decoding | seed | reward before | after | gain [95%] |", "|---|---|---|---|---|---|"]
+    lines = [
+        f"GRPO steps: {_all_of(table, 'steps')}. Judge: {_all_of(table, 'judge')}.",
+        "",
+        "| questions | decoding | seed | reward before | after | gain [95%] |",
+        "|---|---|---|---|---|---|",
+    ]
     for group, mode in _GROUPS:
         for row in table["seeds"]:
             value = row[f"{group}/{mode}"]

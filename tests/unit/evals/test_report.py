@@ -78,7 +78,7 @@ def test_the_page_keeps_what_stands_around_the_table(tmp_path: Path) -> None:
     page.write_text(f"intro\n{BEGIN}\nold\n{END}\noutro\n")
     write_reproduction([make_summary(0, 0.2)], json_path=tmp_path / "out" / "table.json", docs_path=page)
     text = page.read_text()
-    assert text.startswith("intro\n") and text.endswith("outro\n") and "old" not in text and "+0.20 [+0.10, +0.30]" in text
+    assert text.startswith("intro\n") and text.endswith("outro\n") and "old" not in text and "+0.20 [+0.10, +0.30]" in text and "Judge: lexical." in text
     assert json.loads((tmp_path / "out" / "table.json").read_text())["seeds"][0]["seed"] == 0
 
 
