@@ -59,6 +59,7 @@ def make_summary(seed: int, gain: float) -> dict:
     return {
         "seed": seed,
         "steps": 2,
+        "judge": "lexical",
         "load_at_start": 0.1,
         "seconds": seconds,
         "correctness": correct,
