@@ -39,6 +39,17 @@ class RecordType(StrEnum):
     PREFERENCE = "preference"
 
 
+class ToolFailure(StrEnum):
+    """Why a call gave nothing, in a way that the model can read and go on from."""
+
+    NOTHING_FOUND = "nothing_found"  # a search without a hit
+    UNKNOWN_ID = "unknown_id"  # none of the ids exists at the moment of the question
+    UNKNOWN_FILE = "unknown_file"
+    FILE_TOO_NEW = "file_too_new"  # last updated after the question was asked
+    EMPTY_FILE = "empty_file"
+    NO_TOKENS_LEFT = "no_tokens_left"  # the episode's tokens for results are used up
+
+
 class Status(StrEnum):
     """How an episode ended. The policy's own doing unless said otherwise."""
 
@@ -149,7 +160,7 @@ class ToolCall:
 class ToolResult:
     """What a tool gave back. `text` is what the policy reads; `item_ids` are the memories shown, `message_ids` the messages they rest on (provenance).
 
-    `is_success` is False for a readable failure (unknown id, nothing found): the episode goes on, the call does not count as memory use.
+    `is_success` is False for a readable failure, which `failure` names: the episode goes on, the call does not count as memory use.
     """
 
     call: ToolCall
@@ -160,6 +171,7 @@ class ToolResult:
     message_ids: tuple[str, ...] = ()
     latency_s: float = 0.0
     is_truncated: bool = False
+    failure: ToolFailure | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -93,6 +93,7 @@ def _render_result(result: ToolResult) -> dict[str, Any]:
         "arguments": dict(result.call.arguments),
         "text": result.text,
         "is_success": result.is_success,
+        "failure": result.failure,
         "level": str(result.level),
         "item_ids": list(result.item_ids),
         "message_ids": list(result.message_ids),

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from napmem_rl.errors import ConfigError, ToolError
 from napmem_rl.memory.pyramid import PROFILE_FILE
-from napmem_rl.schema import Level, Message, Profile, Record, ToolCall, ToolResult, Track
+from napmem_rl.schema import Level, Message, Profile, Record, ToolCall, ToolFailure, ToolResult, Track
 from napmem_rl.tools.result_text import FittedText, Line, build_cut_notice, fit_lines, render_file, render_message, render_record
 from napmem_rl.tools.spec import MEMORY_TOOLS, check_arguments, find_tool, shorten
 
@@ -89,7 +89,7 @@ class _Found:
     """What a tool found, before any limit; most important line first. `links` are ids that a line may show as evidence instead of being an item."""
 
     lines: tuple[Line, ...]
-    is_success: bool
+    failure: ToolFailure | None = None
     noun: str = "item"
     file_item_id: str | None = None
     links: tuple[str, ...] = ()
@@ -162,36 +162,37 @@ class MemoryToolbox:
     def _search_records(self, query: str) -> _Found:
         found = self._bank.search_records(query, k=self._limits.top_k, before=self._asked_at)
         lines = self._record_lines([record for record in found if self._is_visible(record.time)])
-        return _Found(lines=lines or (Line(text="No records found."),), is_success=bool(lines))
+        return _Found(lines=lines or (Line(text="No records found."),), failure=None if lines else ToolFailure.NOTHING_FOUND)
 
     def _search_messages(self, query: str) -> _Found:
         found = self._bank.search_messages(query, k=self._limits.top_k, before=self._asked_at)
         lines = self._message_lines([message for message in found if self._is_visible(message.time)])
-        return _Found(lines=lines or (Line(text="No messages found."),), is_success=bool(lines))
+        return _Found(lines=lines or (Line(text="No messages found."),), failure=None if lines else ToolFailure.NOTHING_FOUND)
 
     def _get_records(self, ids: Sequence[str]) -> _Found:
         found = {item_id: record for item_id in ids if (record := self._bank.record(item_id)) is not None and self._is_visible(record.time)}
         lines = self._record_lines(list(found.values()))
-        return _Found(lines=lines + _unknown_lines("record", ids, found), is_success=bool(found))
+        return _Found(lines=lines + _unknown_lines("record", ids, found), failure=None if found else ToolFailure.UNKNOWN_ID)
 
     def _get_messages(self, ids: Sequence[str]) -> _Found:
         found = {item_id: message for item_id in ids if (message := self._bank.message(item_id)) is not None and self._is_visible(message.time)}
         lines = self._message_lines(list(found.values()))
-        return _Found(lines=lines + _unknown_lines("message", ids, found), is_success=bool(found))
+        return _Found(lines=lines + _unknown_lines("message", ids, found), failure=None if found else ToolFailure.UNKNOWN_ID)
 
     def _read_file(self, name: str) -> _Found:
         text, item = self._bank.file(name), self._file_item(name)
         if text is None or item is None:
-            return _failure(f"Unknown file {shorten(name)}. Files: {', '.join(self.file_names) or 'none'}.")
+            return _failure(ToolFailure.UNKNOWN_FILE, f"Unknown file {shorten(name)}. Files: {', '.join(self.file_names) or 'none'}.")
         if not self._is_visible(item.time):
-            return _failure(f"File {name} was last updated after the question was asked, so it cannot be read. Files: {', '.join(self.file_names) or 'none'}.")
+            text = f"File {name} was last updated after the question was asked, so it cannot be read. Files: {', '.join(self.file_names) or 'none'}."
+            return _failure(ToolFailure.FILE_TOO_NEW, text)
         rendered = render_file(item, text)
         if not rendered:
-            return _failure(f"File {name} is empty.")
+            return _failure(ToolFailure.EMPTY_FILE, f"File {name} is empty.")
         item_id = item.track_id if isinstance(item, Track) else _PROFILE_ID
         links = item.record_ids if isinstance(item, Track) else item.source_ids
         lines = tuple(Line(text=line, position=position) for position, line in enumerate(rendered))
-        return _Found(lines=lines, is_success=True, noun="line", file_item_id=item_id, links=links)
+        return _Found(lines=lines, noun="line", file_item_id=item_id, links=links)
 
     def _record_lines(self, records: Sequence[Record]) -> tuple[Line, ...]:
         """Lines in the order given, positioned by time and, within one moment, by the order of the bank."""
@@ -212,11 +213,15 @@ class MemoryToolbox:
         fitted = self._fit(found)
         item_ids, message_ids = self._shown_ids(found, fitted) if fitted is not None else ((), ())
         text = fitted.text if fitted is not None else self._exhausted_text()
+        failure = found.failure if fitted is not None else ToolFailure.NO_TOKENS_LEFT
+        if failure is None and not item_ids:
+            failure = ToolFailure.NO_TOKENS_LEFT
         self._tokens_used = self._limits.max_episode_tokens if fitted is None else self._tokens_used + self._count_tokens(text)
         return ToolResult(
             call=call,
             text=text,
-            is_success=found.is_success and bool(item_ids),
+            is_success=failure is None,
+            failure=failure,
             level=_LEVELS.get(call.name) or (Level.PROFILE if call.arguments["file_name"] == PROFILE_FILE else Level.TRACK),
             item_ids=item_ids,
             message_ids=message_ids,
@@ -260,8 +265,8 @@ class MemoryToolbox:
         return f"No result: the {self._causes()[1]} for tool results is used up. Answer with what you have."
 
 
-def _failure(text: str) -> _Found:
-    return _Found(lines=(Line(text=text),), is_success=False)
+def _failure(failure: ToolFailure, text: str) -> _Found:
+    return _Found(lines=(Line(text=text),), failure=failure)
 
 
 def _unknown_lines(noun: str, ids: Sequence[str], found: Mapping[str, object]) -> tuple[Line, ...]:

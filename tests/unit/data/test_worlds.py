@@ -51,7 +51,7 @@ def test_the_newest_value_of_a_changed_fact_is_the_gold_one() -> None:
             ]
             values = [user.messages[i - 1].text.rstrip(".").split()[-1] for i in positions]
             assert positions[-1] == gold
-            assert set(question.stale) <= set(values[:-1])
+            assert question.stale == tuple(values[:-1]) and question.stale
 
 
 def test_histories_stay_within_the_vocabulary_of_ids_and_dates() -> None:

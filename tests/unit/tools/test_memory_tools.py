@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from napmem_rl.errors import ConfigError, ToolError
 from napmem_rl.memory.bank import MemoryBank, save_bank
 from napmem_rl.retrieval.encoder import HashingEncoder
-from napmem_rl.schema import Level, Message, Profile, Record, RecordType, ToolCall, ToolResult, Track
+from napmem_rl.schema import Level, Message, Profile, Record, RecordType, ToolCall, ToolFailure, ToolResult, Track
 from napmem_rl.tools.memory_tools import MemoryToolbox, ToolLimits
 from napmem_rl.tools.result_text import Line, fit_lines, flatten, render_message
 
@@ -68,7 +68,7 @@ def test_records_come_oldest_first_with_their_evidence(bank: MemoryBank) -> None
     lines = result.text.split("\n")
     assert lines[0] == "rec:1 2024-03-05 fact: Ana moved to Oslo. [msg:1, msg:2]"
     assert lines[-1] == "rec:11 2024-05-20 event: Ana leaves Oslo for Rome. [msg:4]"
-    assert result.is_success and result.level is Level.RECORD and not result.is_truncated
+    assert result.is_success and result.failure is None and result.level is Level.RECORD and not result.is_truncated
     assert set(result.item_ids) >= {"rec:1", "rec:11"} and result.message_ids[:2] == ("msg:1", "msg:2")
     assert result.latency_s > 0.0
 
@@ -97,13 +97,14 @@ def test_unknown_ids_are_told_and_known_ones_shown(bank: MemoryBank) -> None:
     assert mixed.is_success and mixed.item_ids == ("rec:2",)
     none = call(toolbox, "get_conversation", message_ids=["rec:2", "a\nb"])
     assert none.text == "Unknown message id rec:2.\nUnknown message id a b."
-    assert not none.is_success and none.item_ids == none.message_ids == ()
+    assert none.failure is ToolFailure.UNKNOWN_ID and not none.is_success and none.item_ids == none.message_ids == ()
 
 
 def test_a_search_without_matches_says_so(bank: MemoryBank) -> None:
     toolbox = build_toolbox(bank, asked_at="2020-01-01T00:00:00")
     records = call(toolbox, "search_records", query="Oslo")
     assert (records.text, records.is_success, records.level) == ("No records found.", False, Level.RECORD)
+    assert records.failure is ToolFailure.NOTHING_FOUND
     assert call(toolbox, "search_conversation", query="Oslo").text == "No messages found."
 
 
@@ -125,7 +126,7 @@ def test_files_show_a_heading_and_the_body_with_its_links(bank: MemoryBank) -> N
 def test_nothing_but_the_banks_files_can_be_read(bank: MemoryBank, name: str) -> None:
     result = call(build_toolbox(bank), "read_file", file_name=name)
     assert result.text == f"Unknown file {flatten(name)}. Files: home.md, profile.md, work.md."
-    assert not result.is_success and result.item_ids == ()
+    assert result.failure is ToolFailure.UNKNOWN_FILE and not result.is_success and result.item_ids == ()
 
 
 def test_nothing_later_than_the_question_is_shown(bank: MemoryBank) -> None:
@@ -137,7 +138,7 @@ def test_nothing_later_than_the_question_is_shown(bank: MemoryBank) -> None:
     assert call(toolbox, "get_conversation", message_ids=["msg:4"]).text == "Unknown message id msg:4."
     refused = call(toolbox, "read_file", file_name="profile.md")
     assert refused.text == "File profile.md was last updated after the question was asked, so it cannot be read. Files: work.md."
-    assert not refused.is_success and refused.level is Level.PROFILE
+    assert refused.failure is ToolFailure.FILE_TOO_NEW and not refused.is_success and refused.level is Level.PROFILE
     assert call(toolbox, "read_file", file_name="work.md").is_success
 
 
@@ -223,7 +224,7 @@ def test_the_episodes_tokens_run_out_and_results_say_so() -> None:
     for _ in range(2):
         result = call(toolbox, "search_records", query="x")
         assert result.text == "No result: the episode limit of 60 tokens for tool results is used up. Answer with what you have."
-        assert not result.is_success and result.is_truncated and result.item_ids == result.message_ids == ()
+        assert result.failure is ToolFailure.NO_TOKENS_LEFT and not result.is_success and result.is_truncated and result.item_ids == result.message_ids == ()
         assert toolbox.tokens_left == 0
 
 
@@ -237,7 +238,7 @@ def test_the_episode_limit_is_named_where_it_is_the_one_that_cuts() -> None:
 
 def test_an_empty_profile_is_a_readable_failure() -> None:
     result = call(build_toolbox(FakeBank()), "read_file", file_name="profile.md")
-    assert (result.text, result.is_success, result.item_ids) == ("File profile.md is empty.", False, ())
+    assert (result.text, result.failure, result.item_ids) == ("File profile.md is empty.", ToolFailure.EMPTY_FILE, ())
 
 
 def test_a_broken_bank_is_our_failure_not_a_result() -> None:
