@@ -47,7 +47,9 @@ def evaluate_checkpoint(path: Path, world: World, agent: AgentConfig, *, tempera
         seed: of the sampling; the same seed gives the same answers.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(path)
     model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="sdpa").eval()
     engine = TransformersEngine(model, max_context=agent.max_context_tokens)

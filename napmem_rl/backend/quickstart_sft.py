@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from napmem_rl.algos.packing import PACKED_ATTENTION, register_packed_attention
 from napmem_rl.backend.quickstart_world import Curriculum, Split, World, build_demonstrations, generate_split
@@ -59,6 +60,7 @@ def run_cold_start(job: ColdStart, rank: int) -> dict[str, float]:
     import torch
     import torch.distributed as dist
 
+    logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.manual_seed(job.seed)
     started = time.monotonic()
