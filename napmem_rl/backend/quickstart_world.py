@@ -36,7 +36,7 @@ QUESTIONS_PER_READER = 36
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """One population of users: `questions` of each, cycling through the question types."""
+    """One population of users, with `num_questions` questions each, cycling through the question types."""
 
     name: str
     num_users: int
