@@ -70,7 +70,7 @@ def test_the_lora_recipe_differs_in_adapters_rate_and_name_alone() -> None:
 
 def test_the_quickstart_recipe_is_the_measured_one() -> None:
     verl = load("quickstart.yaml").verl
-    assert (verl.data.train_batch_size, verl.actor_rollout_ref.rollout.n, verl.trainer.total_training_steps) == (16, 8, 80)
+    assert (verl.data.train_batch_size, verl.actor_rollout_ref.rollout.n, verl.trainer.total_training_steps) == (16, 8, 90)
     assert verl.actor_rollout_ref.actor.use_kl_loss is False and verl.actor_rollout_ref.actor.loss_agg_mode == "token-mean"
     assert verl.actor_rollout_ref.actor.optim.lr_warmup_steps == 0  # warm-up would make the first step's rate 0
 
