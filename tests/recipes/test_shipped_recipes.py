@@ -39,8 +39,7 @@ def test_a_shipped_recipe_loads_once_what_it_leaves_open_is_given(name: str) -> 
 def test_a_shipped_recipe_keeps_advantage_and_sampling_of_the_paper(name: str) -> None:
     verl = load(name).verl
     assert verl.algorithm.adv_estimator == "grpo" and verl.algorithm.norm_adv_by_std_in_grpo is False
-    temperature = 0.8 if name == "napmem/smoke_locomo.yaml" else 1.0  # the smoke run departs from the paper's 1 and says why
-    assert (verl.actor_rollout_ref.rollout.temperature, verl.actor_rollout_ref.rollout.top_p) == (temperature, 1)
+    assert (verl.actor_rollout_ref.rollout.temperature, verl.actor_rollout_ref.rollout.top_p) == (1.0, 1)
 
 
 def test_the_paper_recipe_holds_the_values_of_table_6() -> None:
