@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from napmem_rl.evals.metrics import CATEGORY, Facts, Metric, aggregate, bootstrap_interval, group_by_user, paired_gain
+from napmem_rl.evals.metrics import CATEGORY, Facts, Metric, aggregate, aggregate_by_category, bootstrap_interval, group_by_user, paired_gain
 from napmem_rl.schema import ScoredTrajectory
 
 MODES = ("sampled", "greedy")
@@ -65,11 +65,8 @@ def build_summary(pairs: Sequence[BeforeAfter], references: Sequence[Reference],
 
 
 def _by_type(pair: BeforeAfter) -> dict[str, Any]:
-    kinds = sorted({row[CATEGORY] for row in pair.before})
-    return {
-        kind: {name: _rounded(aggregate([row for row in side if row[CATEGORY] == kind])) for name, side in (("before", pair.before), ("after", pair.after))}
-        for kind in kinds
-    }
+    before, after = aggregate_by_category(pair.before), aggregate_by_category(pair.after)
+    return {kind: {"before": _rounded(before[kind]), "after": _rounded(after[kind])} for kind in before}
 
 
 def _summarise_reference(reference: Reference) -> dict[str, Any]:
