@@ -1,7 +1,8 @@
 """Train a policy with GRPO: `python launch/grpo.py RECIPE [key=value …] [--dry-run]`.
 
 --dry-run prints what would run (our sections, and verl's keys that differ from its defaults), checks every path, and starts nothing.
-Exit codes: 0 done, 2 what the user gave cannot be used, or the job failed (one line on stderr says what and why).
+Exit codes: 0 done; 2 what the user gave cannot be used, or the job failed (one line on stderr says what and why); 75 stopped by SIGTERM or SIGUSR1 with
+everything saved: run the same command again to go on.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from napmem_rl.config.recipe import Recipe, load_recipe
-from napmem_rl.errors import ConfigError, NapMemError
+from napmem_rl.config.recipe import load_recipe
+from napmem_rl.errors import JobStopped, NapMemError
+
+EXIT_AGAIN = 75  # EX_TEMPFAIL
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -24,13 +27,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_intermixed_args(arguments)
 
 
-def check_paths(recipe: Recipe) -> None:
-    """Raise ConfigError naming everything the recipe points to that is not there."""
-    missing = recipe.find_missing_paths()
-    if missing:
-        raise ConfigError.of(f"recipe {recipe.path}", "; ".join(missing), fix="Prepare the data first (launch/prepare_data.py), or correct the path.")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Load, check, and train or only show. Returns the exit code."""
     options = parse_arguments(arguments)
@@ -40,13 +36,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"notice: {notice}", file=sys.stderr)
         if options.dry_run:
             print(recipe.summary_yaml())
-        check_paths(recipe)
+        recipe.check_paths()
         if recipe.needs_cold_start():
             print(f"notice: {recipe.model_path} does not exist; {recipe.cold_start} makes it first", file=sys.stderr)
         if not options.dry_run:
             from napmem_rl.backend.train import run_recipe  # imports Ray, which takes seconds
 
             print(f"run directory: {run_recipe(recipe)}")
+    except JobStopped as stopped:
+        print(f"stopped: {stopped}", file=sys.stderr)
+        return EXIT_AGAIN
     except (NapMemError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -54,5 +53,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what was started here is ended too
+    for number in (signal.SIGTERM, signal.SIGUSR1):  # before training begins there is nothing to save, and what was started here is ended too
+        signal.signal(number, lambda *_: sys.exit(EXIT_AGAIN))
     sys.exit(main())

@@ -68,5 +68,13 @@ class BackendError(NapMemError):
     """The distributed engine (Ray, verl, a rollout server) failed or broke a promise."""
 
 
+class CheckpointError(BackendError):
+    """A checkpoint could not be written, or none that was found can be used."""
+
+
+class JobStopped(BackendError):
+    """A job ended early because it was asked to, with its last step saved. Not a failure: the same command goes on from there."""
+
+
 class StaleWeightsError(BackendError):
     """A rollout came from weights of another step than the trainer expects."""

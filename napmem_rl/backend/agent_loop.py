@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +19,8 @@ import transfer_queue as tq
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-from napmem_rl.backend.bank_cache import BankCache
+from napmem_rl.backend.bank_cache import BankCache, find_banks_dir
+from napmem_rl.backend.death_watch import WATCH
 from napmem_rl.backend.encoder_service import connect_encoder, needs_service, start_service
 from napmem_rl.backend.episode_runner import EpisodeRunner, Outcome, RowRequest
 from napmem_rl.backend.plugin import ROLLOUT_NAME
@@ -67,7 +67,7 @@ class NapMemAgentLoopWorker(_WorkerBase):
             tokenizer=self.tokenizer,
             end_ids=find_end_ids(self.tokenizer, self.model_config.generation_config, template_kwargs=settings.template_kwargs),
             server=self._build_server(),
-            banks=BankCache(Path(settings.banks_dir), encoder=encoder, versions=bank_versions, rrf_k=settings.memory.rrf_k),
+            banks=BankCache(find_banks_dir(settings.banks_dir), encoder=encoder, versions=bank_versions, rrf_k=settings.memory.rrf_k),
             rewards=RewardPool(reward_workers, first=int(worker_name)),
             log=log,
         )
@@ -156,6 +156,10 @@ class NapMemAgentLoopManager(AgentLoopManagerTQ):
         ]
         await asyncio.gather(*attached, *[worker.ready.remote() for worker in reward_workers])
         self.reward_workers, self.encoder_services = reward_workers, services  # actors live as long as these handles
+        watched = {f"agent-loop worker {index}": worker for index, worker in enumerate(self.agent_loop_workers)}
+        watched |= {f"encoder of node {node_id[:8]}": service for node_id, service in services.items()}
+        for name, actor in watched.items():
+            WATCH.add(name, actor)
 
 
 def _find_node_id(worker: Any) -> str:

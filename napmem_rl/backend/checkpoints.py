@@ -1,4 +1,4 @@
-"""After each checkpoint: what it was made from is put beside it, and its export is made loadable anywhere.
+"""After each checkpoint: what it was made from is put beside it, its export is made loadable anywhere, and it is sealed.
 
 verl calls this from `trainer.checkpoint_callback_class` after every save.
 """
@@ -12,14 +12,16 @@ from typing import Any
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
 from napmem_rl.atomic import write_file
+from napmem_rl.backend.run_checkpoints import seal_checkpoint, write_tracker
+from napmem_rl.backend.settings import JobSettings
 
 ATTENTION_KEYS = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 PROVENANCE_FILES = ("resolved.yaml", "provenance.json")
 
 
-class ProvenanceCallback(CheckpointCallback):
-    """Copies the run's resolved recipe and provenance into each checkpoint directory, and cleans the exported config."""
+class SealingCallback(CheckpointCallback):
+    """Copies the run's resolved recipe and provenance into each checkpoint directory, cleans the exported config, and seals the whole."""
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False, **kwargs: Any) -> None:
         """See `CheckpointCallback.on_save`."""
@@ -28,6 +30,9 @@ class ProvenanceCallback(CheckpointCallback):
             write_file(Path(checkpoint_dir) / name, (run_dir / name).read_text(encoding="utf-8"))
         for config in Path(checkpoint_dir).glob("*/huggingface/config.json"):
             repair_export(config)
+        bank_versions = json.loads(JobSettings.from_config(self.config).bank_versions_file.read_text(encoding="utf-8"))
+        seal_checkpoint(Path(checkpoint_dir), step=global_step, bank_versions=bank_versions)
+        write_tracker(run_dir, global_step)
 
 
 def repair_export(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import ray
 
+from napmem_rl.backend.stacks import arm_stacks
 from napmem_rl.config.sections import MemoryConfig
 from napmem_rl.errors import BackendError
 from napmem_rl.retrieval.encoder import CachedEncoder, Encoder, load_encoder
@@ -29,6 +30,7 @@ class EncoderService:
         """
         import torch
 
+        arm_stacks()
         torch.set_num_threads(memory.encoder_threads)
         encoder = load_encoder(memory.encoder, device=memory.encoder_device)
         if encoder is None:

@@ -19,11 +19,11 @@ class JobRunner:
         from verl.trainer.ppo.utils import need_critic, need_reference_policy
         from verl.utils.config import validate_config
 
-        from napmem_rl.backend.trainer import install_step_reports
+        from napmem_rl.backend.trainer import extend_trainer
 
         main_ppo.auto_set_device(config)
         validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-        install_step_reports(config.trainer.v1.trainer_mode)
+        extend_trainer(config.trainer.v1.trainer_mode)
         main_ppo.pprint = lambda *args, **kwargs: None  # it would print the whole config, which stands in resolved.yaml
         task_runner = main_ppo.TaskRunnerV1.__ray_metadata__.modified_class.__ray_actor_class__()
         task_runner.run(config)

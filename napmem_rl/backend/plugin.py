@@ -15,6 +15,7 @@ from verl.workers.rollout import base as rollout_base
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 from napmem_rl.algos.packing import register_packed_attention
+from napmem_rl.backend.stacks import arm_stacks
 from napmem_rl.platforms import cpu
 
 ROLLOUT_NAME = "transformers"  # actor_rollout_ref.rollout.name
@@ -41,6 +42,8 @@ def _load_replica() -> type[RolloutReplica]:
 
     return TransformersReplica
 
+
+arm_stacks()
 
 # --- platform, engine ----------------------------------------------------------------------------------------------------------------------------------
 register_platform()

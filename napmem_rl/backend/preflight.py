@@ -41,9 +41,7 @@ def check_inputs(recipe: Recipe) -> JobInputs:
         DataError: a row cannot be used, or training and validation share a conversation.
         BankError: a bank is missing, broken or of another user.
     """
-    missing = recipe.find_missing_paths()
-    if missing:
-        raise ConfigError.of(f"recipe {recipe.path}", "; ".join(missing), fix="Prepare the data first (launch/prepare_data.py), or correct the path.")
+    recipe.check_paths()
     _check_model(recipe)
     _check_encoder(recipe)
     train, val = _load_pairs(recipe, "data.train_files"), _load_pairs(recipe, "data.val_files")

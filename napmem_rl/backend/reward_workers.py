@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 
+from napmem_rl.backend.stacks import arm_stacks
 from napmem_rl.config.sections import AgentConfig, JudgeConfig, RewardConfig
 from napmem_rl.evals.metrics import Facts, trajectory_facts
 from napmem_rl.rewards.judge import build_judge
@@ -26,6 +27,7 @@ class RewardWorker:
     """The actor's body: one judge, many trajectories at a time."""
 
     def __init__(self, judge: JudgeConfig, agent: AgentConfig) -> None:
+        arm_stacks()
         self._judge = build_judge(judge)
         self._agent = agent
 

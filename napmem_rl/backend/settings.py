@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.config.sections import SECTIONS, AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
+from napmem_rl.config.sections import SECTIONS, AgentConfig, JobConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.errors import BackendError
 
 SUBTREE = "napmem"
@@ -21,6 +21,7 @@ SUBTREE = "napmem"
 class JobSettings:
     """One job as its workers see it.
 
+    `job_name` is new at each start and keeps jobs that share a cluster apart.
     `seed` starts the chain of per-request seeds; `is_sync` says that every rollout of a step must come from one weight version; `template_kwargs` go to the
     chat template (`data.apply_chat_template_kwargs`).
     """
@@ -30,10 +31,12 @@ class JobSettings:
     reward: RewardConfig
     judge: JudgeConfig
     report: ReportConfig
+    job: JobConfig
     banks_dir: str
     run_dir: str
     seed: int
     is_sync: bool
+    job_name: str
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property

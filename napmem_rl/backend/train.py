@@ -1,4 +1,5 @@
-"""A GRPO job from recipe to checkpoints: check everything that can be checked, start Ray where no cluster is there, hand over to verl's trainer."""
+"""A GRPO job from recipe to checkpoints: check everything that can be checked, find where to go on, start Ray where no cluster is there, hand over to
+verl's trainer, and watch it."""
 
 from __future__ import annotations
 
@@ -6,24 +7,31 @@ import functools
 import json
 import logging
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import ray
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from napmem_rl.atomic import write_file
+from napmem_rl.backend.cluster_check import check_cluster
+from napmem_rl.backend.job_control import start_control
 from napmem_rl.backend.preflight import JobInputs, check_inputs
+from napmem_rl.backend.run_checkpoints import prepare_resume, refuse_old_checkpoints
 from napmem_rl.backend.run_files import keep_previous
 from napmem_rl.backend.settings import SUBTREE, JobSettings
+from napmem_rl.backend.stacks import DIRECTORY_VARIABLE
+from napmem_rl.backend.watchdog import Watchdog, stop_on_signals
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.errors import BackendError, NapMemError
 
 logger = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
-CHECKPOINT_CALLBACK = "napmem_rl.backend.checkpoints.ProvenanceCallback"
+CHECKPOINT_CALLBACK = "napmem_rl.backend.checkpoints.SealingCallback"
 
 
 def run_recipe(recipe: Recipe) -> Path:
@@ -43,18 +51,51 @@ def run_grpo(recipe: Recipe) -> Path:
 
     Raises:
         ConfigError, DataError: the recipe, its data, banks, model or judge cannot be used; nothing was started.
+        JobStopped: a signal asked for it; the last step is saved.
         BackendError: the job failed; the message holds the cause.
     """
     inputs = check_inputs(recipe)
     run_dir = Path(recipe.verl.trainer.default_local_dir)
     config = build_config(recipe, inputs)
+    _go_on_from_last(config, inputs)
     recipe.save_resolved(run_dir, inputs.bank_versions)
     settings = JobSettings.from_config(config)
     write_file(settings.bank_versions_file, json.dumps(dict(inputs.bank_versions)) + "\n")
     keep_previous(run_dir / METRICS_FILE)
-    with ray_cluster(config, build_env(recipe, run_dir)):
+    with ray_cluster(config, build_env(recipe, run_dir) | {DIRECTORY_VARIABLE: stacks_dir(settings)}):
+        check_cluster(config, wait_s=recipe.job.start_timeout_s)
         _run_trainer(config)
     return run_dir
+
+
+def stacks_dir(settings: JobSettings) -> str:
+    """Where processes of this job leave their stacks, on each node."""
+    return f"{tempfile.gettempdir()}/napmem_rl-stacks-{settings.job_name}"
+
+
+def _go_on_from_last(config: DictConfig, inputs: JobInputs) -> None:
+    """With `trainer.resume_mode: auto`, let verl load the last whole checkpoint of the run directory, and say so.
+
+    Raises:
+        BankError, ConfigError: see `prepare_resume` and `refuse_old_checkpoints`.
+    """
+    trainer = config.trainer
+    run_dir = Path(trainer.default_local_dir).absolute()
+    if trainer.resume_mode == "disable":
+        return refuse_old_checkpoints(run_dir)
+    if trainer.resume_mode != "auto":
+        return None
+    point = prepare_resume(run_dir, bank_versions=inputs.bank_versions, world_size=trainer.nnodes * trainer.n_gpus_per_node)
+    for notice in point.notices:
+        print(f"notice: {notice}", flush=True)
+    if point.checkpoint is None:
+        trainer.resume_mode = "disable"
+        return None
+    trainer.resume_mode, trainer.resume_from_path = "resume_path", str(point.checkpoint.path)
+    last_step = trainer.total_training_steps or inputs.num_train_rows // config.data.train_batch_size * trainer.total_epochs
+    if point.checkpoint.step >= last_step:
+        print(f"notice: step {last_step} was the last of this recipe: nothing is left to train", flush=True)
+    return None
 
 
 def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:
@@ -68,10 +109,12 @@ def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:
         reward=recipe.reward,
         judge=recipe.judge,
         report=recipe.report,
+        job=recipe.job,
         banks_dir=str(recipe.memory.banks),
         run_dir=str(Path(config.trainer.default_local_dir).absolute()),
         seed=int(config.actor_rollout_ref.rollout.seed if seed is None else seed),
         is_sync=is_sync,
+        job_name=uuid4().hex[:12],
         template_kwargs=OmegaConf.to_container(config.data.apply_chat_template_kwargs or OmegaConf.create()),
     )
     with open_dict(config):
@@ -163,14 +206,18 @@ def ray_cluster(config: DictConfig, env: Mapping[str, str]) -> Iterator[None]:
 
 
 def _run_trainer(config: DictConfig) -> None:
-    """Run verl's trainer in its own actor; its failure comes back as one error."""
+    """Run verl's trainer in its own actor and watch it; its failure comes back as one error."""
     from napmem_rl.backend.job_runner import JobRunner
 
-    runner = ray.remote(num_cpus=1)(JobRunner).remote()
-    try:
-        ray.get(runner.run.remote(config))
-    except ray.exceptions.RayError as error:
-        raise find_cause(error) from error
+    settings = JobSettings.from_config(config)
+    control = start_control(settings.job_name)
+    watchdog = Watchdog(control, job=settings.job, stacks_dir=stacks_dir(settings), run_dir=Path(settings.run_dir))
+    with stop_on_signals() as request:
+        runner = ray.remote(num_cpus=1)(JobRunner).remote()
+        try:
+            watchdog.wait(runner.run.remote(config), request)
+        except ray.exceptions.RayError as error:
+            raise find_cause(error) from error
 
 
 def find_cause(error: BaseException) -> NapMemError:

@@ -1,7 +1,10 @@
-"""What verl's trainers do not report: how far rollout and learner log-probs differ, and what a validation abstained from."""
+"""What verl's trainers lack: reports of log-prob differences and abstentions, signs of life, a stop that saves first, and the best checkpoint."""
 
 from __future__ import annotations
 
+import shutil
+import threading
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +13,11 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_base
 
 from napmem_rl.backend import metric_names as names
+from napmem_rl.backend.death_watch import WATCH, report_deaths
+from napmem_rl.backend.job_control import TrainerLink
+from napmem_rl.backend.run_checkpoints import Best, prune_checkpoints, read_best, write_best
+from napmem_rl.backend.settings import JobSettings
+from napmem_rl.errors import CheckpointError, ConfigError, JobStopped
 
 
 class StepReports:
@@ -33,15 +41,114 @@ class StepReports:
         return {**metrics, names.VAL_ABSTAINED: float(causes.total()), **counts}
 
 
-def install_step_reports(mode: str) -> None:
-    """Let verl's trainer of this mode report more, in this process only.
+class JobHooks:
+    """Mixed into one of verl's trainers: tells the driver that it lives, saves and stops when asked to, keeps the best checkpoint."""
+
+    config: Any
+    global_steps: int
+    trainer_mode: str
+
+    def init(self) -> None:
+        self.job = JobSettings.from_config(self.config)
+        self._run_dir = Path(self.config.trainer.default_local_dir)
+        self._saved_step = 0
+        self._link = TrainerLink(self.job.job_name)
+        threading.Thread(target=report_deaths, args=(self._link.report_death, threading.Event()), name="death_watch", daemon=True).start()
+        super().init()  # type: ignore[misc]
+        self._saved_step = self.global_steps  # where a checkpoint was loaded
+        for index, worker in enumerate(self.actor_rollout_wg.workers):  # type: ignore[attr-defined]
+            WATCH.add(f"learner {index}", worker)
+        for replica in self.llm_server_manager.get_replicas():  # type: ignore[attr-defined]
+            for index, server in enumerate(replica.servers):
+                WATCH.add(f"rollout server {replica.replica_rank}.{index}", server)
+        self._best = read_best(self._run_dir)
+
+    def on_step_begin(self) -> None:
+        reason = self._link.beat(self.global_steps, "begin")
+        if reason is not None:
+            self._stop(reason)
+        super().on_step_begin()  # type: ignore[misc]
+
+    def on_sample_end(self) -> None:
+        self._link.beat(self.global_steps, "rollouts")
+        super().on_sample_end()  # type: ignore[misc]
+
+    def on_step_end(self) -> None:
+        if self._link.beat(self.global_steps, "update") is not None and self._saved_step != self.global_steps:
+            self._save_checkpoint()  # at once: a validation may come between here and the next step
+        super().on_step_end()  # type: ignore[misc]
+
+    def _validate(self) -> dict[str, float]:
+        self._link.beat(self.global_steps, "begin of validation")
+        metrics = super()._validate()  # type: ignore[misc]
+        self._link.beat(self.global_steps, "validation")
+        if self.global_steps > 0 and self.config.trainer.save_freq > 0:
+            self._keep_best(metrics)
+        return metrics
+
+    def _save_checkpoint(self) -> None:
+        try:
+            super()._save_checkpoint()  # type: ignore[misc]
+        except Exception as error:  # boundary: torch and Ray wrap a full disk in many ways
+            words = " ".join(str(error).split())
+            free = shutil.disk_usage(self._run_dir).free
+            fix = "What was saved before is untouched: free some space, then give the same command again."
+            what = f"checkpoint of step {self.global_steps} in {self._run_dir}"
+            raise CheckpointError.of(what, f"could not be written ({type(error).__name__}: {words[-300:]})", got=f"{free >> 20} MiB free", fix=fix) from error
+        self._saved_step = self.global_steps
+        prune_checkpoints(self._run_dir, keep=self.job.job.keep_checkpoints, spare=[self._best.step] if self._best else [])
+
+    def _stop(self, reason: str) -> None:
+        """Between two steps: save what is not saved, and leave. `global_steps` is that of the step to come."""
+        done = self.global_steps - 1
+        if self._saved_step != done:
+            self.global_steps = done
+            self._save_checkpoint()
+        raise JobStopped.of("job", f"stopped by {reason} after step {done}", fix="Its checkpoint is saved; the same command goes on from there.")
+
+    def _keep_best(self, metrics: dict[str, float]) -> None:
+        """Save and name this step if no validation before was as good. Asynchronous trainers save when it is their time, so only a saved step counts."""
+        metric, value = find_best_value(metrics, self.job.job.best_metric)
+        if value is None or (self._best is not None and value <= self._best.value):
+            return
+        if self._saved_step != self.global_steps:
+            if self.trainer_mode != "sync":
+                return
+            self._save_checkpoint()
+        self._best = Best(step=self.global_steps, metric=metric, value=value)
+        write_best(self._run_dir, self._best)
+
+
+def find_best_value(metrics: dict[str, float], name: str | None) -> tuple[str, float | None]:
+    """The metric that checkpoints are compared by, more being better.
+
+    Args:
+        metrics: of one validation.
+        name: `job.best_metric`; None takes the mean over data sets of verl's main reward.
+
+    Returns:
+        the metric's name, and its value or None where there is none.
+
+    Raises:
+        ConfigError: a metric was named that the validation does not report.
+    """
+    if name is not None:
+        if name not in metrics:
+            raise ConfigError.of("key job.best_metric", "is no metric of the validation", got=name, expected=f"one of {sorted(metrics)}")
+        return name, float(metrics[name])
+    rewards = [value for key, value in metrics.items() if key.startswith("val-core/") and "/reward/mean@" in key]
+    return "mean of val-core/*/reward/mean@*", sum(map(float, rewards)) / len(rewards) if rewards else None
+
+
+def extend_trainer(mode: str) -> None:
+    """Let verl's trainer of this mode report, stop and keep more, in this process only.
 
     Args:
         mode: `trainer.v1.trainer_mode`. The registered name stays as it is, because verl decides by it what is synchronous.
     """
     base = trainer_base.get_trainer_cls(mode)
-    if not issubclass(base, StepReports):
-        trainer_base.TRAINER_REGISTRY[mode] = type(f"Reporting{base.__name__}", (StepReports, base), {})
+    if not issubclass(base, JobHooks):
+        trainer_base.TRAINER_REGISTRY[mode] = type(f"NapMem{base.__name__}", (JobHooks, StepReports, base), {})
 
 
 def _read_logprob_gap(batch: KVBatchMeta) -> dict[str, float]:

@@ -62,7 +62,7 @@ NULLABLE: dict[str, type] = (
     | {f"actor_rollout_ref.rollout.{name}": str for name in ("quantization", "agent.agent_loop_config_path", "agent.agent_loop_manager_class")}
     | {f"algorithm.rollout_correction.{name}": str for name in ("rollout_is", "rollout_rs")}
     | {f"data.{name}": int for name in ("seed", "gen_batch_size", "val_batch_size")}
-    | {"cold_start": str}
+    | {"cold_start": str, "job.keep_checkpoints": int, "job.best_metric": str}
     | {f"data.{name}": str for name in ("dir", "tokenizer", "custom_cls.path", "custom_cls.name")}
     | {f"trainer.{name}": int for name in ("total_training_steps", "max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")}
     | {f"trainer.{name}": str for name in ("rollout_data_dir", "validation_data_dir", "resume_from_path", "checkpoint_callback_class", "default_hdfs_dir")}

@@ -5,7 +5,7 @@ Layers, lowest first: verl's defaults and ours · the platform (platform_cpu.yam
 
 - `system: napmem`, `platform: cpu | gpu` (gpu unless said: a CPU-only head node must never pick the CPU by itself), `base: other.yaml`
 - `cold_start: other.yaml`: a recipe of launch/sft.py, relative to this one, that makes `actor_rollout_ref.model.path` out of `data.dir` where it is missing
-- `memory`, `agent`, `reward`, `judge`, `report`: the dataclasses of `sections.py`. `reward` shares its name with verl's section, whose own reward loop
+- `memory`, `agent`, `reward`, `judge`, `report`, `job`: the dataclasses of `sections.py`. `reward` shares its name with verl's section, whose own reward loop
   does not run here: its other keys are refused, and `reward.num_workers` counts OUR workers.
 - `data.dir`: a prepared directory. It stands for data.train_files=<dir>/train.parquet, data.val_files=<dir>/dev.parquet and memory.banks=<dir>/banks
   unless those are set, and other values may point into it: `${data.dir}/model`.
@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from napmem_rl.atomic import write_file
 from napmem_rl.config import keys, provenance, refusals
-from napmem_rl.config.sections import SECTIONS, AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
+from napmem_rl.config.sections import SECTIONS, AgentConfig, JobConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.config.tree import Tree, absolute, is_path, load_yaml, merge, parse_override, resolve, select, walk
 from napmem_rl.errors import ConfigError
 
@@ -56,6 +56,7 @@ class Recipe:
     reward: RewardConfig
     judge: JudgeConfig
     report: ReportConfig
+    job: JobConfig
     verl: DictConfig
     changed: Mapping[str, Any] = field(repr=False)
     notices: tuple[str, ...] = ()
@@ -93,6 +94,12 @@ class Recipe:
     def find_missing_paths(self) -> tuple[str, ...]:
         """What the recipe points to and is not there, one sentence each."""
         return tuple(f"{dotted}: {path} does not exist" for dotted, path in self._paths() if not path.exists())
+
+    def check_paths(self) -> None:
+        """Raise ConfigError naming everything the recipe points to that is not there."""
+        missing = self.find_missing_paths()
+        if missing:
+            raise ConfigError.of(f"recipe {self.path}", "; ".join(missing), fix="Prepare the data first (launch/prepare_data.py), or correct the path.")
 
     def _paths(self) -> Iterator[tuple[str, Path]]:
         for dotted in ("data.train_files", "data.val_files"):

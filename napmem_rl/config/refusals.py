@@ -91,6 +91,10 @@ NO_EFFECT: tuple[Rule, ...] = (
     Rule((f"{ROLLOUT}.mode", f"{ROLLOUT}.over_sample_rate", f"{ROLLOUT}.do_sample"), "verl's v1 trainer never reads it"),
     Rule((f"{ROLLOUT}.val_kwargs.do_sample",), f"verl's v1 trainer never reads it; {ROLLOUT}.val_kwargs.temperature=0 is greedy"),
     Rule(("algorithm.use_pf_ppo", "algorithm.pf_ppo", "trainer.esi_redundant_time", "data.reward_fn_key"), "verl's v1 trainer never reads it"),
+    Rule(
+        _under("trainer", "max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep", "del_local_ckpt_after_load"),
+        "job.keep_checkpoints keeps the latest and the best, also across restarts",
+    ),
     Rule(("trainer.use_v1",), "only verl's v1 trainer is supported"),
     Rule((f"{ACTOR}.grad_clip", f"{ACTOR}.optim.warmup_style"), f"its place is {ACTOR}.optim.clip_grad or lr_scheduler_type"),
     Rule(
@@ -159,6 +163,7 @@ def _positive(settings: Settings) -> Iterator[Fault]:
         "memory": ("encoder_threads", "top_k", "rrf_k"),
         "reward": ("num_workers", "max_concurrency"),
         "judge": ("timeout_s", "max_concurrency"),
+        "job": ("start_timeout_s", "stall_timeout_s"),
         "trainer": ("nnodes", "n_gpus_per_node", "total_epochs"),
     }
     counts = [f"{section}.{name}" for section, fields in names.items() for name in fields]
@@ -166,7 +171,7 @@ def _positive(settings: Settings) -> Iterator[Fault]:
         value = select(settings, dotted)
         if value is None or value <= 0:
             yield Fault(dotted, "is not positive", "a number above 0")
-    for dotted in ("trainer.total_training_steps", "data.gen_batch_size", "data.val_batch_size"):
+    for dotted in ("trainer.total_training_steps", "data.gen_batch_size", "data.val_batch_size", "job.keep_checkpoints"):
         if select(settings, dotted) is not None and select(settings, dotted) <= 0:
             yield Fault(dotted, "is not positive", "a number above 0, or null")
     for dotted in ("judge.max_retries", "judge.temperature", f"{ROLLOUT}.val_kwargs.temperature"):
@@ -223,9 +228,20 @@ def _engine(settings: Settings) -> Iterator[Fault]:
         yield Fault(f"{ACTOR}.strategy", "does not run on the cpu platform", "fsdp2")
 
 
+def _checkpoints(settings: Settings) -> Iterator[Fault]:
+    """A job that can be resumed must be resumed as it was: verl would go on with a fresh optimizer without a word."""
+    if select(settings, "trainer.resume_mode") == "disable":
+        return
+    for name in ("save_contents", "load_contents"):
+        contents = select(settings, f"{ACTOR}.checkpoint.{name}")
+        if {"model", "optimizer", "extra"} - set(contents):
+            expected = "model, optimizer and extra among them, or trainer.resume_mode=disable"
+            yield Fault(f"{ACTOR}.checkpoint.{name}", "leaves out what a resumed job needs", expected)
+
+
 def check_values(settings: Settings, source: str) -> None:
     """Raise ConfigError for the first value, or pair of values, that must not run."""
-    for check in (_choices, _positive, _sizes, _sampling, _engine):
+    for check in (_choices, _positive, _sizes, _sampling, _engine, _checkpoints):
         for fault in check(settings):
             raise ConfigError.of(f"{source}, key {fault.dotted}", fault.problem, got=select(settings, fault.dotted), expected=fault.expected)
 

@@ -66,4 +66,21 @@ class ReportConfig:
     dir: str | None = None  # holds the trajectories; <run directory>/trajectories unless set
 
 
-SECTIONS: dict[str, type] = {"memory": MemoryConfig, "agent": AgentConfig, "reward": RewardConfig, "judge": JudgeConfig, "report": ReportConfig}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobConfig:
+    """How a job is watched, and which checkpoints it keeps."""
+
+    start_timeout_s: float = 1800.0  # from the start of Ray to the first step: nodes, placement, imports, models
+    stall_timeout_s: float = 3600.0  # without a sign of life from the trainer (a phase of a step ended) the job is given up
+    keep_checkpoints: int | None = None  # the latest ones, and the best; None keeps all
+    best_metric: str | None = None  # of validations, more is better; None: the mean of all val-core/…/reward/mean@…
+
+
+SECTIONS: dict[str, type] = {
+    "memory": MemoryConfig,
+    "agent": AgentConfig,
+    "reward": RewardConfig,
+    "judge": JudgeConfig,
+    "report": ReportConfig,
+    "job": JobConfig,
+}

@@ -14,7 +14,7 @@ from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.tiny_policy import build_tokenizer
 from napmem_rl.backend.token_generate import SampledTurn
 from napmem_rl.backend.trajectory_log import TrajectoryLog
-from napmem_rl.config.sections import AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
+from napmem_rl.config.sections import AgentConfig, JobConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.errors import BackendError, DataError
 from napmem_rl.memory.bank import save_bank
 from napmem_rl.schema import AnswerKey, Message, Profile, Record, RecordType, ScoredTrajectory, Status, Task, ToolCall, Track, Trajectory, as_json
@@ -54,10 +54,12 @@ def build(tmp_path):
         reward=RewardConfig(),
         judge=JudgeConfig(),
         report=ReportConfig(),
+        job=JobConfig(),
         banks_dir=str(tmp_path),
         run_dir=str(tmp_path),
         seed=1,
         is_sync=True,
+        job_name="abc",
     )
 
     def build_runner(server, tokenizer=TOKENIZER, **changes) -> EpisodeRunner:

@@ -19,7 +19,7 @@ from napmem_rl.backend.reward_workers import WORKER_DIED, RewardPool, RewardWork
 from napmem_rl.backend.run_files import keep_previous
 from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.trajectory_log import TrajectoryLog
-from napmem_rl.config.sections import AgentConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
+from napmem_rl.config.sections import AgentConfig, JobConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.errors import BackendError, BankError
 from napmem_rl.memory.bank import save_bank
 from napmem_rl.schema import (
@@ -277,10 +277,12 @@ def make_settings() -> JobSettings:
         reward=RewardConfig(),
         judge=JudgeConfig(),
         report=ReportConfig(),
+        job=JobConfig(),
         banks_dir="/banks",
         run_dir="/run",
         seed=7,
         is_sync=True,
+        job_name="abc",
     )
 
 

@@ -1,0 +1,76 @@
+"""Notices that an actor of the job died, also while nobody waits for it: verl would wait for its work for ever."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import ray
+
+CHECK_INTERVAL_S = 3.0
+
+
+class DeathWatch:
+    """Keeps one small call pending on each actor; an actor that dies fails it at once, however busy it was.
+
+    Actors that Ray restarts are merely unavailable for a while and do not count as dead.
+    """
+
+    def __init__(self) -> None:
+        self._actors: dict[str, Any] = {}
+        self._pending: dict[Any, str] = {}
+        self._dead: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, actor: Any) -> None:
+        """Watch one more actor from now on.
+
+        Args:
+            name: for people, e.g. "learner 0".
+            actor: its handle.
+        """
+        with self._lock:
+            self._actors[name] = actor
+            self._pending[_ping(actor)] = name
+
+    def find_dead(self) -> dict[str, str]:
+        """Ray's words by name of each actor that has died."""
+        with self._lock:
+            done = ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)[0] if self._pending else []
+            for ref in done:
+                name = self._pending.pop(ref)
+                try:
+                    ray.get(ref)
+                except ray.exceptions.ActorUnavailableError:
+                    pass  # it is being restarted
+                except ray.exceptions.RayActorError as error:
+                    self._dead[name] = " ".join(str(error).split())[:500]
+                    continue
+                self._pending[_ping(self._actors[name])] = name
+            return dict(self._dead)
+
+
+def _ping(actor: Any) -> Any:
+    return actor.__ray_call__.remote(_answer)
+
+
+def _answer(actor: Any) -> None:
+    """Runs inside the actor."""
+
+
+WATCH = DeathWatch()  # of the trainer's process
+
+
+def report_deaths(report: Any, stop: threading.Event) -> None:
+    """Body of a thread of the trainer's process: tell the control actor of each death, until `stop` is set.
+
+    Args:
+        report: called with (name, Ray's words), once for each actor.
+        stop: ends the thread.
+    """
+    told: set[str] = set()
+    while not stop.wait(CHECK_INTERVAL_S):
+        for name, words in WATCH.find_dead().items():
+            if name not in told:
+                told.add(name)
+                report(name, words)
