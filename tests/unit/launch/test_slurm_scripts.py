@@ -23,7 +23,7 @@ STAND_INS = {
         echo "srun $*" >>"$CALLS"
         tasks=1
         while [ "${1#--}" != "$1" ]; do case "$1" in --ntasks=*) tasks="${1#*=}" ;; esac; shift; done
-        trap 'kill $(jobs -rp) 2>/dev/null; exit 143' TERM
+        trap 'kill $(jobs -rp) 2>/dev/null; wait; exit 143' TERM
         if [ "$1" = hostname ]; then echo "${HEAD_ANSWER:-10.1.2.3}"; exit; fi
         for task in $(seq "$tasks"); do SLURM_CPUS_ON_NODE=28 "$@" & done
         wait""",
