@@ -201,4 +201,3 @@ def reach(address: str, port: int, timeout_s: float = REACH_TIMEOUT_S) -> str | 
     except OSError as error:
         return str(error)
     return None
-
