@@ -35,7 +35,7 @@ class Needs:
     encoder_nodes: int
     object_store_bytes: int
     checkpoint_bytes: int  # of one checkpoint; 0 where none is written or the model's size cannot be told
-    kept_checkpoints: int
+    kept_checkpoints: int  # with the best one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +62,7 @@ def compute_needs(config: DictConfig) -> Needs:
     # on the CPU, weights go to the rollout servers through the object store: one bucket is written while another is read
     bucket = rollout.checkpoint_engine.update_weights_bucket_megabytes << 20 if trainer.device == "cpu" else 0
     saves = math.ceil((trainer.total_training_steps or 1) / trainer.save_freq) if trainer.save_freq > 0 else 0
-    kept = trainer.get("max_actor_ckpt_to_keep")
+    kept = settings.job.keep_checkpoints
     return Needs(
         num_nodes=trainer.nnodes,
         gpus_per_node=trainer.n_gpus_per_node,
@@ -70,7 +70,7 @@ def compute_needs(config: DictConfig) -> Needs:
         encoder_nodes=rollout.agent.num_workers if on_gpu else 0,
         object_store_bytes=2 * bucket,
         checkpoint_bytes=compute_checkpoint_bytes(config) if saves else 0,
-        kept_checkpoints=min(saves, kept) if kept else saves,
+        kept_checkpoints=min(saves, kept + 1) if kept else saves,
     )
 
 

@@ -179,7 +179,7 @@ def find_disk_problem(facts: NodeFacts, *, checkpoint_bytes: int, kept: int) -> 
     if checkpoint_bytes and free < checkpoint_bytes:
         return f"run directory: {sizes}", None
     if free < checkpoint_bytes * kept:
-        return None, f"run directory: {sizes}, and {kept} are kept; see trainer.max_actor_ckpt_to_keep"
+        return None, f"run directory: {sizes}, and {kept} are kept; see job.keep_checkpoints"
     return None, None
 
 
