@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,18 +15,22 @@ from pathlib import Path
 
 import pytest
 
+from napmem_rl.config.recipe import load_recipe
+from napmem_rl.errors import ConfigError
+
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = Path(__file__).with_name("tiny_grpo.yaml")
 
 
 @dataclass(frozen=True)
 class TwoNodes:
-    """The cluster's address; where node 2 has its own copy of the banks; Ray's ids of the nodes."""
+    """The cluster's address; where node 2 has its own copy of the banks; Ray's ids of the nodes; process of node 2's raylet."""
 
     address: str
     local_banks: Path
     head_id: str
     second_id: str
+    second_pid: int
 
     def train(self, data: Path, run_dir: Path, judge_url: str, *overrides: str) -> subprocess.CompletedProcess[str]:
         """launch/grpo.py on this cluster, one learner on each node."""
@@ -50,7 +55,8 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
             patch.setenv("NAPMEM_BANKS_DIR", str(local_banks))
             second = cluster.add_node(num_cpus=8, num_gpus=1)
             patch.delenv("NAPMEM_BANKS_DIR")
-            yield TwoNodes(cluster.address, local_banks, cluster.head_node.node_id, second.node_id)
+            raylet = second.all_processes["raylet"][0].process
+            yield TwoNodes(cluster.address, local_banks, cluster.head_node.node_id, second.node_id, raylet.pid)
         finally:
             cluster.shutdown()
 
@@ -94,3 +100,28 @@ def test_a_job_of_two_nodes_takes_its_steps_with_a_rollout_server_on_each(finish
 
 def test_the_second_node_reads_its_own_copy_of_the_banks(finished, two_nodes):
     assert list(two_nodes.local_banks.glob("*/index/*.npy")), "vectors are left beside the bank that was searched"
+
+
+def test_a_node_that_does_not_answer_is_named_when_its_time_is_up(finished, two_nodes, job_data, judge_url, tmp_path, monkeypatch):
+    import ray
+
+    from napmem_rl.backend.cluster_check import check_cluster
+    from napmem_rl.backend.preflight import check_inputs
+    from napmem_rl.backend.settings import JobSettings
+    from napmem_rl.backend.train import build_config
+
+    monkeypatch.setenv("JUDGE_KEY", "secret")
+    overrides = [f"data.dir={job_data}", f"trainer.default_local_dir={tmp_path}", f"judge.base_url={judge_url}", "trainer.n_gpus_per_node=1"]
+    recipe = load_recipe(RECIPE, overrides)
+    inputs = check_inputs(recipe)
+    config = build_config(recipe, inputs)
+    JobSettings.from_config(config).bank_versions_file.write_text(json.dumps(dict(inputs.bank_versions)))
+    ray.init(address=two_nodes.address, logging_level="ERROR", runtime_env={"env_vars": {"JUDGE_KEY": "secret"}})
+    try:
+        check_cluster(config, wait_s=30, answer_s=60)  # both answer
+        os.kill(two_nodes.second_pid, signal.SIGSTOP)
+        with pytest.raises(ConfigError, match=rf"1 point.*\n  - node .*{two_nodes.second_id[:8]}\): did not look at its inputs within 5 s"):
+            check_cluster(config, wait_s=0, answer_s=5)
+    finally:
+        os.kill(two_nodes.second_pid, signal.SIGCONT)
+        ray.shutdown()
