@@ -21,7 +21,7 @@ from napmem_rl.backend.cluster_check import check_cluster
 from napmem_rl.backend.job_control import start_control
 from napmem_rl.backend.preflight import JobInputs, check_inputs
 from napmem_rl.backend.run_checkpoints import prepare_resume, refuse_old_checkpoints
-from napmem_rl.backend.run_files import keep_previous
+from napmem_rl.backend.run_files import keep_previous, set_aside_later_steps
 from napmem_rl.backend.settings import SUBTREE, JobSettings
 from napmem_rl.backend.stacks import DIRECTORY_VARIABLE
 from napmem_rl.backend.watchdog import Watchdog, stop_on_signals
@@ -57,11 +57,12 @@ def run_grpo(recipe: Recipe) -> Path:
     inputs = check_inputs(recipe)
     run_dir = Path(recipe.verl.trainer.default_local_dir)
     config = build_config(recipe, inputs)
-    _go_on_from_last(config, inputs)
+    step = _go_on_from_last(config, inputs)
     recipe.save_resolved(run_dir, inputs.bank_versions)
     settings = JobSettings.from_config(config)
     write_file(settings.bank_versions_file, json.dumps(dict(inputs.bank_versions)) + "\n")
     keep_previous(run_dir / METRICS_FILE)
+    set_aside_later_steps(settings.trajectories_dir, step)
     with ray_cluster(config, build_env(recipe, run_dir) | {DIRECTORY_VARIABLE: stacks_dir(settings)}):
         check_cluster(config, wait_s=recipe.job.start_timeout_s)
         _run_trainer(config)
@@ -73,8 +74,8 @@ def stacks_dir(settings: JobSettings) -> str:
     return f"{tempfile.gettempdir()}/napmem_rl-stacks-{settings.job_name}"
 
 
-def _go_on_from_last(config: DictConfig, inputs: JobInputs) -> None:
-    """With `trainer.resume_mode: auto`, let verl load the last whole checkpoint of the run directory, and say so.
+def _go_on_from_last(config: DictConfig, inputs: JobInputs) -> int:
+    """With `trainer.resume_mode: auto`, let verl load the last whole checkpoint of the run directory, and say so. Returns its step; 0 for a new start.
 
     Raises:
         BankError, ConfigError: see `prepare_resume` and `refuse_old_checkpoints`.
@@ -82,20 +83,21 @@ def _go_on_from_last(config: DictConfig, inputs: JobInputs) -> None:
     trainer = config.trainer
     run_dir = Path(trainer.default_local_dir).absolute()
     if trainer.resume_mode == "disable":
-        return refuse_old_checkpoints(run_dir)
-    if trainer.resume_mode != "auto":
-        return None
+        refuse_old_checkpoints(run_dir)
+        return 0
+    if trainer.resume_mode != "auto":  # resume_path: verl checks it
+        return int(str(trainer.resume_from_path).rpartition("global_step_")[2] or 0)
     point = prepare_resume(run_dir, bank_versions=inputs.bank_versions, world_size=trainer.nnodes * trainer.n_gpus_per_node)
     for notice in point.notices:
         print(f"notice: {notice}", flush=True)
     if point.checkpoint is None:
         trainer.resume_mode = "disable"
-        return None
+        return 0
     trainer.resume_mode, trainer.resume_from_path = "resume_path", str(point.checkpoint.path)
     last_step = trainer.total_training_steps or inputs.num_train_rows // config.data.train_batch_size * trainer.total_epochs
     if point.checkpoint.step >= last_step:
         print(f"notice: step {last_step} was the last of this recipe: nothing is left to train", flush=True)
-    return None
+    return point.checkpoint.step
 
 
 def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:

@@ -24,7 +24,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CITIES = ("oslo", "rome", "lima", "bern")
 PEOPLE = ("ana", "ben", "cleo", "dan")
-NUM_STEPS = 2
+NUM_STEPS = 12  # that the rows suffice for; the shared job takes two
 
 
 @dataclass(frozen=True)

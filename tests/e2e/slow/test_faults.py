@@ -1,0 +1,126 @@
+"""One part of a running job is killed: it recovers, or ends non-zero within two minutes with at most one step lost (table in docs/operate.md)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+NUM_STEPS = 8
+
+
+def kill_one(job, title: str) -> None:
+    """SIGKILL the first process of the job whose title holds `title`."""
+    found = job.workers(title)
+    assert found, f"no process is called {title}"
+    found[0].kill()
+
+
+def assert_at_most_one_step_lost(job) -> None:
+    """Each step is saved here, so the last checkpoint is that of the last step in the metrics, or the one before it."""
+    assert job.whole_steps()[-1] >= max(job.metrics()) - 1
+
+
+def error_line(job) -> str:
+    """The one line that says what went wrong."""
+    lines = [line for line in job.output().splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("title", "named"),
+    [("ray::NapMemAgentLoopWorker", "agent-loop worker 0"), ("ray::TransformersServer", "rollout server"), ("ray::WorkerDict", "")],
+    ids=["agent-loop worker", "rollout server", "learner"],
+)
+def test_a_job_that_lost_a_part_ends_and_names_it(start_job, tmp_path: Path, title: str, named: str):
+    job = start_job(tmp_path / "run")
+    job.wait_for_step(2)
+    kill_one(job, title)
+    assert job.wait() == 2
+    message = error_line(job)
+    assert named in message and ("died" in message.lower() or "lost" in message), message
+    assert_at_most_one_step_lost(job)
+
+
+def test_a_reward_worker_that_dies_is_started_again_and_the_job_goes_on(start_job, tmp_path: Path):
+    job = start_job(tmp_path / "run")
+    job.wait_for_step(2)
+    kill_one(job, "ray::RewardWorker")
+    assert job.wait() == 0, job.output()[-3000:]
+    assert sorted(job.metrics()) == list(range(1, NUM_STEPS + 1))
+
+
+def test_a_judge_that_goes_away_costs_no_reward_of_zero_and_ends_the_job(start_job, tmp_path: Path):
+    stop, url = start_judge()
+    job = start_job(tmp_path / "run", judge=url)
+    job.wait_for_step(2)
+    stop()
+    assert job.wait() == 2
+    assert "no usable group" in error_line(job) and "judge" in error_line(job)
+    assert_at_most_one_step_lost(job)
+    lines = [line for path in (tmp_path / "run" / "trajectories").glob("step_*") for line in path.read_text().splitlines()]
+    assert any('"abstained": "judge' in line and '"reward": null' in line for line in lines)
+
+
+def test_a_job_that_hangs_ends_with_the_stacks_of_its_processes(start_job, tmp_path: Path):
+    job = start_job(tmp_path / "run", "job.stall_timeout_s=15")
+    job.wait_for_step(2)
+    for server in job.workers("ray::TransformersServer"):
+        server.suspend()
+    assert job.wait() == 2
+    assert "gave no sign of life for 15 s" in error_line(job) and "stacks.txt" in error_line(job)
+    stacks = (tmp_path / "run" / "stacks.txt").read_text()
+    assert "ray::WorkerDict" in stacks and "ray::JobRunner" in stacks and "Current thread" in stacks
+    assert "_wait_for_next_poll" in stacks, "the trainer was waiting for rollouts"
+    assert_at_most_one_step_lost(job)
+
+
+def test_a_second_signal_ends_a_job_at_once(start_job, tmp_path: Path):
+    job = start_job(tmp_path / "run")
+    job.wait_for_step(1)
+    for server in job.workers("ray::TransformersServer"):
+        server.suspend()  # so that the step never ends
+    os.kill(job.process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + 30
+    while "a second signal ends it at once" not in job.output():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.kill(job.process.pid, signal.SIGTERM)
+    assert job.wait() == 128 + signal.SIGTERM
+
+
+def start_judge():
+    """An endpoint that finds every answer correct; returns what ends it, and its base URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            size = int(self.headers["Content-Length"])
+            self.rfile.read(size)
+            content = '{\\"verdict\\": \\"correct\\", \\"reason\\": \\"so be it\\"}'
+            choice = '{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "' + content + '"}}'
+            body = ('{"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [' + choice + "]}").encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            """Silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+
+    return stop, f"http://127.0.0.1:{server.server_port}/v1"
