@@ -31,6 +31,7 @@ ANSWER_TIMEOUT_S = 300.0  # for a node to look at everything: it may have to has
 POLL_S = 2.0
 REPORT_EVERY_S = 15.0
 SMALL_SHM_BYTES = GIB
+RAY_COPIES = "working_dir_files"  # where Ray unpacks the working directories of submitted jobs
 
 
 class NodeProbe:
@@ -73,10 +74,18 @@ def check_cluster(config: DictConfig, *, wait_s: float, answer_s: float = ANSWER
     found, notices = check_nodes(config, needs, answer_s=answer_s)
     for notice in notices:
         _say(f"notice: {notice}")
-    problems += found
+    problems += [*found, *_find_lost_run_dir(config)]
     if problems:
         points = "".join(f"\n  - {problem}" for problem in problems)
         raise ConfigError(f"cluster: {len(problems)} point(s) keep this job from running:{points}")
+
+
+def _find_lost_run_dir(config: DictConfig) -> list[str]:
+    """A job sent with --working-dir runs in a copy of the code that Ray removes: nothing may be written there."""
+    run_dir = JobSettings.from_config(config).run_dir
+    if RAY_COPIES not in run_dir.split("/"):
+        return []
+    return [f"run directory {run_dir}: lies in this job's copy of the code, which Ray removes; give trainer.default_local_dir as an absolute path"]
 
 
 def wait_for_room(needs: Needs, *, wait_s: float, list_rooms: Callable[[], list[NodeRoom]] | None = None) -> list[str]:

@@ -110,6 +110,14 @@ def test_a_submitted_job_trains_on_the_running_cluster(submitted):
     assert [json.loads(line)["step"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()] == [1]
 
 
+def test_a_run_directory_inside_the_copy_of_the_code_is_refused_because_ray_removes_it(head, job_data, judge_url):
+    recipe = ["tests/e2e/tiny_grpo.yaml", f"data.dir={job_data}", "trainer.default_local_dir=runs/lost", f"judge.base_url={judge_url}"]
+    submit = ["job", "submit", "--address", head.dashboard, "--working-dir", "."]
+    done = head.ray(*submit, "--", "python", "launch/grpo.py", *recipe)
+    assert done.returncode != 0
+    assert "which Ray removes; give trainer.default_local_dir as an absolute path" in done.stdout + done.stderr
+
+
 def test_the_revision_that_was_stamped_at_submission_is_recorded(submitted):
     _, run_dir = submitted
     assert json.loads((run_dir / "provenance.json").read_text())["revision"] == "0123abcd+changes", "the copy that ran has no .git"
