@@ -16,6 +16,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from napmem_rl.backend import metric_names as names
+from napmem_rl.backend.death_watch import WATCH
 from napmem_rl.backend.group_facts import GroupFacts, RowFacts, compute_group_facts
 from napmem_rl.errors import BackendError, StaleWeightsError
 
@@ -76,6 +77,7 @@ class GroupSampler(ReplayBuffer):
             if batch.keys:
                 self._check_weight_versions(batch, global_steps if partition_id == "val" else global_steps - 1)
                 return batch, {**metrics, **self._facts.as_metrics(), names.REFILLED_BATCHES: float(refills)}
+            _refuse_dead_actors(partition_id, global_steps)
             if partition_id == "val" or refills == MAX_REFILLS:
                 break
             logger.warning("Step %d: no usable group in the whole batch (%s); taking fresh prompts", global_steps, self._facts.causes)
@@ -148,6 +150,14 @@ class GroupSampler(ReplayBuffer):
                 fix="A worker or rollout server probably died; look at its log, or raise trainer.v1.sampler.sampler_kwargs.stall_timeout_s.",
             )
         return super()._wait_for_next_poll(partition_id, last_debug_time)
+
+
+def _refuse_dead_actors(partition_id: str, step: int) -> None:
+    """Raise BackendError where a batch without rows has its reason in an actor that died."""
+    dead = WATCH.find_dead()
+    if dead:
+        words = "; ".join(f"{name} died ({words})" for name, words in dead.items())
+        raise BackendError.of(f"{partition_id} batch of step {step}", f"has no usable group, since {words}")
 
 
 def _read_notes(partition_id: str, uids: list[str]) -> list[dict[str, Any]]:
