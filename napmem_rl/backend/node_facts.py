@@ -43,6 +43,8 @@ class NodeFacts:
     """What a node found. `banks`: version by bank id, or what is wrong, in words; `files`: digest or size by file name, by key of the recipe."""
 
     versions: Mapping[str, str]
+    code: str  # digest of this package's files
+    code_path: str
     banks_dir: str
     banks: Mapping[str, str]
     files: Mapping[str, Mapping[str, str]]
@@ -56,7 +58,9 @@ def look(question: Question) -> NodeFacts:
     """Look at everything the question names, from this node and with this process's environment. Nothing raises: what is wrong becomes words."""
     banks_dir = find_banks_dir(question.banks_dir)
     return NodeFacts(
-        versions=find_versions() | {"code of napmem_rl": compute_code_version()},
+        versions=find_versions(),
+        code=compute_code_version(),
+        code_path=str(Path(napmem_rl.__file__).parent),
         banks_dir=str(banks_dir),
         banks={bank_id: read_bank_version(banks_dir / bank_id) for bank_id in question.bank_ids},
         files={key: fingerprint(Path(path).expanduser()) for key, path in question.paths.items()},
@@ -80,6 +84,8 @@ def find_differences(reference: NodeFacts, facts: NodeFacts, bank_versions: Mapp
         here, there = reference.versions.get(package, "absent"), facts.versions.get(package, "absent")
         if here != there:
             problems.append(f"{package}: {there} here, {here} where the job was started")
+    if facts.code != reference.code:
+        problems.append(f"code of napmem_rl: {facts.code_path} here is not what {reference.code_path} was where the job was started")
     problems += _compare_banks(facts, bank_versions)
     for key, files in reference.files.items():
         problems += [f"{key}: {problem}" for problem in _compare_files(files, facts.files.get(key, {}))]

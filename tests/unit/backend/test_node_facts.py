@@ -91,12 +91,19 @@ def test_missing_and_differing_files_of_model_and_data_are_named(question):
 
 def test_versions_of_packages_and_of_this_code_must_agree(question):
     facts = look(question)
-    assert {"python", "torch", "verl", "ray", "code of napmem_rl"} <= set(facts.versions)
+    assert {"python", "torch", "verl", "ray"} <= set(facts.versions)
     older = dataclasses.replace(facts, versions={name: version for name, version in facts.versions.items() if name != "verl"} | {"torch": "2.0.0"})
     assert find_differences(facts, older, versions_of(question)) == [
         f"torch: 2.0.0 here, {facts.versions['torch']} where the job was started",
         f"verl: absent here, {facts.versions['verl']} where the job was started",
     ]
+
+
+def test_another_version_of_this_code_on_a_node_is_named_with_where_it_lies(question):
+    facts = look(question)
+    other = dataclasses.replace(facts, code="0" * 12, code_path="/old/napmem_rl")
+    (problem,) = find_differences(facts, other, versions_of(question))
+    assert problem == f"code of napmem_rl: /old/napmem_rl here is not what {facts.code_path} was where the job was started"
 
 
 def test_a_run_directory_that_is_not_shared_is_told_from_one_that_is(question, tmp_path):
