@@ -1,0 +1,1 @@
+"""One self-contained HTML page out of a run directory."""
