@@ -33,10 +33,11 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopRequest:
-    """Set by a signal: the job is to save and stop."""
+    """Set by signals: the first asks the job to save and stop, the second to end at once. Ray would swallow an exception raised in a handler."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.exit_code: int | None = None
 
 
 @contextmanager
@@ -52,8 +53,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
     def handle(number: int, frame: Any) -> None:
         if request.reason is not None:
-            raise SystemExit(128 + number)
-        request.reason = signal.Signals(number).name
+            request.exit_code = 128 + number
+        request.reason = request.reason or signal.Signals(number).name
 
     before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
@@ -87,11 +88,15 @@ class Watchdog:
             request: see `stop_on_signals`.
 
         Raises:
+            SystemExit: a second signal came.
             ray.exceptions.RayError: the trainer failed.
             BackendError: the job hangs, or an actor of it died and the trainer did not notice.
         """
         is_told, next_read = False, time.monotonic() + READ_INTERVAL_S
         while not ray.wait([done], timeout=POLL_S)[0]:
+            if request.exit_code is not None:
+                force_exit_after(SHUTDOWN_TIMEOUT_S, request.exit_code)
+                raise SystemExit(request.exit_code)
             if request.reason is not None and not is_told:
                 print(f"notice: got {request.reason}: the job saves after the step it is in, and stops; a second signal ends it at once", flush=True)
                 self._control.request_stop.remote(request.reason)
@@ -123,7 +128,7 @@ class Watchdog:
         """Collect the stacks of every node, and make sure that this process ends even if Ray does not let go."""
         path = self._run_dir / "stacks.txt"
         write_file(path, "\n".join(self._collect()))
-        force_exit_after(SHUTDOWN_TIMEOUT_S)
+        force_exit_after(SHUTDOWN_TIMEOUT_S, 2)
         return BackendError.of("training job", problem, fix=f"Stacks of its processes: {path}")
 
     def _collect(self) -> list[str]:
@@ -145,12 +150,12 @@ class Watchdog:
         return lines
 
 
-def force_exit_after(seconds: float) -> None:
-    """End this process with exit code 2 if it is still there after so many seconds."""
+def force_exit_after(seconds: float, exit_code: int) -> None:
+    """End this process if it is still there after so many seconds."""
 
     def end() -> None:
         print(f"error: Ray did not shut down within {seconds:.0f} s; ending by force", flush=True)
-        os._exit(2)
+        os._exit(exit_code)
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
