@@ -71,12 +71,14 @@ def start_job(job_data: Path, judge_url: str) -> Iterator[StartJob]:
     """Starts `NUM_STEPS` steps of the tiny job, a checkpoint each; whatever still runs at the end of the test is ended."""
     jobs: list[RunningJob] = []
 
-    def start(run_dir: Path, *overrides: str, judge: str = judge_url) -> RunningJob:
+    def start(run_dir: Path, *overrides: str, judge: str = judge_url, ray_address: str | None = None) -> RunningJob:
         recipe = ROOT / "tests" / "e2e" / "tiny_grpo.yaml"
         given = [f"data.dir={job_data}", f"trainer.default_local_dir={run_dir}", f"judge.base_url={judge}"]
         steps = [f"trainer.total_training_steps={NUM_STEPS}", "trainer.save_freq=1", "trainer.test_freq=-1"]
         log = run_dir.with_name(f"{run_dir.name}.{len(jobs)}.log")
         env = {**os.environ, "PYTHONPATH": str(ROOT), "JUDGE_KEY": "secret", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+        if ray_address is not None:
+            env["RAY_ADDRESS"] = ray_address
         command = [sys.executable, str(ROOT / "launch" / "grpo.py"), str(recipe), *given, *steps, *overrides]
         with log.open("wb") as out:
             process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=ROOT, start_new_session=True)

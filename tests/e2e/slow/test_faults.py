@@ -14,6 +14,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 NUM_STEPS = 8
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def kill_one(job, title: str) -> None:
@@ -95,6 +96,26 @@ def test_a_second_signal_ends_a_job_at_once(start_job, tmp_path: Path):
         time.sleep(0.1)
     os.kill(job.process.pid, signal.SIGTERM)
     assert job.wait() == 128 + signal.SIGTERM
+
+
+def test_a_job_that_lost_its_second_node_ends(start_job, tmp_path: Path, monkeypatch):
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "num_gpus": 1, "include_dashboard": False})
+    try:
+        second = cluster.add_node(num_cpus=8, num_gpus=1)
+        places = ["trainer.nnodes=2", "trainer.n_gpus_per_node=1"]
+        job = start_job(tmp_path / "run", *places, ray_address=cluster.address)
+        job.wait_for_step(2)
+        cluster.remove_node(second, allow_graceful=False)  # SIGKILL to its raylet; its workers follow
+        assert job.wait() == 2
+        message = error_line(job)
+        assert "died" in message.lower() or "lost" in message, message
+        assert_at_most_one_step_lost(job)
+    finally:
+        cluster.shutdown()
 
 
 def start_judge():
