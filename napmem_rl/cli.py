@@ -5,6 +5,7 @@
     napmem bank verify DIR            every problem of a bank, one a line; exit status 1 if there is one
     napmem bank show DIR              what a bank holds
     napmem bank show DIR ITEM_ID      an item and the chain of what it rests on, down to the messages
+    napmem report RUN_DIR             one HTML page of a run: curves, losses, episodes; written to RUN_DIR/report.html
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from napmem_rl.errors import NapMemError
 from napmem_rl.memory.bank import MemoryBank, verify_bank
 from napmem_rl.memory.pyramid import PROFILE_ID
+from napmem_rl.report.page import MAX_EPISODES, write_report
 from napmem_rl.schema import Message, Record, Track
 
 
@@ -37,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="napmem", description="Look into memory banks.")
+    parser = argparse.ArgumentParser(prog="napmem", description="Look into memory banks and finished runs.")
     areas = parser.add_subparsers(required=True, metavar="AREA")
     bank = areas.add_parser("bank", help="memory banks on disk").add_subparsers(required=True, metavar="COMMAND")
     verify = bank.add_parser("verify", help="check every file and every link of a bank")
@@ -47,7 +49,20 @@ def _build_parser() -> argparse.ArgumentParser:
     show.add_argument("dir", type=Path, metavar="DIR")
     show.add_argument("item_id", nargs="?", metavar="ITEM_ID", help="msg:12, rec:7, trk:3, profile, or a file name")
     show.set_defaults(run=_run_show)
+    report = areas.add_parser("report", help="one HTML page of a run: curves, losses, and the episodes themselves")
+    report.add_argument("dir", type=Path, metavar="RUN_DIR")
+    report.add_argument("--out", type=Path, metavar="FILE", help="default: RUN_DIR/report.html")
+    report.add_argument("--max-trajectories", type=_positive, default=MAX_EPISODES, metavar="N", help="episodes in the page (default: %(default)s)")
+    report.add_argument("--banks", type=Path, metavar="DIR", help="where the run's memory banks are now, if they have moved")
+    report.set_defaults(run=_run_report)
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"got {number}, expected at least 1")
+    return number
 
 
 def _run_verify(args: argparse.Namespace) -> int:
@@ -62,6 +77,11 @@ def _run_show(args: argparse.Namespace) -> int:
     bank = MemoryBank.open(args.dir)
     for line in _describe_bank(bank) if args.item_id is None else _describe_item(bank, _find_id(bank, args.item_id), 0):
         print(line)
+    return 0
+
+
+def _run_report(args: argparse.Namespace) -> int:
+    print(write_report(args.dir, out=args.out, max_episodes=args.max_trajectories, banks=args.banks).describe())
     return 0
 
 

@@ -1,6 +1,7 @@
 """The quickstart: build a small world, cold-start a policy, train it with GRPO through verl, and show before and after on users nobody trained on.
 
-Four phases, each timed: banks, sft, grpo, eval. Everything lands in the run directory; `summary.json` and `table.txt` are written last, as a whole.
+Four phases, each timed: banks, sft, grpo, eval. Everything lands in the run directory; `summary.json` and `table.txt` are written
+as a whole when all is done, and then the page, report.html.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from napmem_rl.backend.local_policy import build_token_counter, evaluate_checkpo
 from napmem_rl.backend.metric_names import FACT
 from napmem_rl.backend.quickstart_sft import ColdStart, run_cold_starts
 from napmem_rl.backend.quickstart_world import Split, World, build_world, generate_split
+from napmem_rl.backend.run_end import report_run
 from napmem_rl.config.recipe import Recipe, load_recipe
 from napmem_rl.data.world_demos import CLEAN, SLOPPY
 from napmem_rl.errors import BackendError, ConfigError
@@ -76,7 +78,8 @@ class Quickstart:
             epochs = -(-self.steps * BATCH // (TRAIN.num_users * TRAIN.num_questions))
             steps = [f"trainer.total_training_steps={self.steps}", f"trainer.save_freq={self.steps}", f"trainer.total_epochs={epochs}"]
         seeds = [f"data.seed={self.seed}", f"actor_rollout_ref.actor.data_loader_seed={self.seed}"]
-        return [f"data.dir={self.data_dir}", f"trainer.default_local_dir={self.grpo_dir}", *seeds, *steps]
+        own = ["report.html=false"]  # the quickstart's page shows the training too
+        return [f"data.dir={self.data_dir}", f"trainer.default_local_dir={self.grpo_dir}", *own, *seeds, *steps]
 
 
 class Clock:
@@ -126,6 +129,7 @@ def run_quickstart(job: Quickstart) -> dict[str, Any]:
     write_file(job.run_dir / "table.txt", (text + "\n").encode())
     write_file(job.run_dir / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     print(f"\n{text}\n\nwritten: {job.run_dir / 'summary.json'}, table.txt, grpo/ (checkpoints, metrics, trajectories)", flush=True)
+    report_run(job.run_dir, max_episodes=recipe.report.max_trajectories)
     return summary
 
 

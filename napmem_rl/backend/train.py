@@ -21,9 +21,11 @@ from napmem_rl.backend.cluster_check import check_cluster
 from napmem_rl.backend.job_control import start_control
 from napmem_rl.backend.preflight import JobInputs, check_inputs
 from napmem_rl.backend.run_checkpoints import prepare_resume, refuse_old_checkpoints
+from napmem_rl.backend.run_end import close_run
 from napmem_rl.backend.run_files import keep_previous, set_aside_later_steps
 from napmem_rl.backend.settings import SUBTREE, JobSettings
 from napmem_rl.backend.stacks import DIRECTORY_VARIABLE
+from napmem_rl.backend.wandb_tables import plan_wandb
 from napmem_rl.backend.watchdog import Watchdog, stop_on_signals
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.errors import BackendError, NapMemError
@@ -47,7 +49,7 @@ def run_grpo(recipe: Recipe) -> Path:
     """Train as the recipe says and wait for the end.
 
     Returns:
-        the run directory: resolved.yaml, provenance.json, metrics.jsonl (where `trainer.logger` holds "file"), trajectories/, global_step_*/.
+        the run directory: resolved.yaml, provenance.json, metrics.jsonl (where `trainer.logger` holds "file"), trajectories/, report.html, global_step_*/.
 
     Raises:
         ConfigError, DataError: the recipe, its data, banks, model or judge cannot be used; nothing was started.
@@ -56,6 +58,9 @@ def run_grpo(recipe: Recipe) -> Path:
     """
     inputs = check_inputs(recipe)
     run_dir = Path(recipe.verl.trainer.default_local_dir)
+    wandb = plan_wandb(recipe, run_dir)
+    for notice in wandb.notices:
+        print(f"notice: {notice}", flush=True)
     config = build_config(recipe, inputs)
     step = _go_on_from_last(config, inputs)
     recipe.save_resolved(run_dir, inputs.bank_versions)
@@ -63,9 +68,12 @@ def run_grpo(recipe: Recipe) -> Path:
     write_file(settings.bank_versions_file, json.dumps(dict(inputs.bank_versions)) + "\n")
     keep_previous(run_dir / METRICS_FILE)
     set_aside_later_steps(settings.trajectories_dir, step)
-    with ray_cluster(config, build_env(recipe, run_dir) | {DIRECTORY_VARIABLE: stacks_dir(settings)}):
-        check_cluster(config, wait_s=recipe.job.start_timeout_s)
-        _run_trainer(config)
+    try:
+        with ray_cluster(config, build_env(recipe, run_dir) | dict(wandb.env) | {DIRECTORY_VARIABLE: stacks_dir(settings)}):
+            check_cluster(config, wait_s=recipe.job.start_timeout_s)
+            _run_trainer(config)
+    finally:
+        close_run(run_dir, recipe.report, trajectories_dir=settings.trajectories_dir, wandb=wandb)
     return run_dir
 
 

@@ -17,6 +17,7 @@ from napmem_rl.backend.death_watch import WATCH, report_deaths
 from napmem_rl.backend.job_control import TrainerLink
 from napmem_rl.backend.run_checkpoints import Best, prune_checkpoints, read_best, write_best
 from napmem_rl.backend.settings import JobSettings
+from napmem_rl.backend.wandb_tables import log_trajectory_table
 from napmem_rl.errors import CheckpointError, ConfigError, JobStopped
 
 
@@ -25,6 +26,13 @@ class StepReports:
 
     config: Any
     replay_buffer: Any
+    global_steps: int
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        try:
+            super().fit(agent_loop_manager)  # type: ignore[misc]
+        finally:  # here the W&B run of verl's logger is still open
+            log_trajectory_table(JobSettings.from_config(self.config), step=self.global_steps)
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_old_log_prob(batch, metrics=metrics)  # type: ignore[misc]

@@ -77,7 +77,7 @@ NO_EFFECT: tuple[Rule, ...] = (
         ("data.max_prompt_length", "data.max_response_length", f"{ROLLOUT}.max_model_len", *_under(ROLLOUT, "prompt_length", "response_length")),
         "agent.max_context_tokens sets it",
     ),
-    Rule(("report.dir",), "report.trajectories is off", _without("report.trajectories")),
+    Rule(("report.dir", "report.max_trajectories"), "report.trajectories is off", _without("report.trajectories")),
     Rule((f"{ROLLOUT}.trace",), "verl's v1 trainer does not trace; report.trajectories writes every trajectory"),
     # Rewards come from our reward workers
     Rule(("custom_reward_function", "reward_model", "sandbox_fusion"), "verl keeps these only for old configs"),
@@ -164,6 +164,7 @@ def _positive(settings: Settings) -> Iterator[Fault]:
         "reward": ("num_workers", "max_concurrency"),
         "judge": ("timeout_s", "max_concurrency"),
         "job": ("start_timeout_s", "stall_timeout_s"),
+        "report": ("max_trajectories",),
         "trainer": ("nnodes", "n_gpus_per_node", "total_epochs"),
     }
     counts = [f"{section}.{name}" for section, fields in names.items() for name in fields]

@@ -64,6 +64,8 @@ class ReportConfig:
 
     trajectories: bool = True  # JSONL of every trajectory
     dir: str | None = None  # holds the trajectories; <run directory>/trajectories unless set
+    html: bool = True  # report.html at the end of a run
+    max_trajectories: int = 600  # episodes in report.html, and rows of the W&B table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,8 @@ TRAIN, VALIDATION = "train", "validation"
 MAX_TEXT = 20_000  # characters of one text that the page holds
 MAX_CAUSE = 90
 _FILE = re.compile(r"(step|val)_(\d+)\.worker_.*\.jsonl")
-_VARIABLE = re.compile(r"\([^()]*\)|\d+|'[^']*'|\"[^\"]*\"")
+_ASIDE = re.compile(r"\s*\([^()]*\)")
+_VARIABLE = re.compile(r"\d+|'[^']*'|\"[^\"]*\"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,9 @@ def find_cause(status: str, detail: str, abstained: str | None) -> str | None:
         text = f"no reward: {abstained}"
     else:
         text = f"{status}: {detail}" if detail else status
-    words = " ".join(_VARIABLE.sub(lambda found: "" if found[0].startswith("(") else "…", text).split())
+    while (shorter := _ASIDE.sub("", text)) != text:  # from the innermost brackets outwards
+        text = shorter
+    words = " ".join(_VARIABLE.sub("…", text).split())
     return words if len(words) <= MAX_CAUSE else words[: MAX_CAUSE - 1] + "…"
 
 

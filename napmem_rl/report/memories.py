@@ -35,7 +35,9 @@ def wanted_items(episodes: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     return {bank: list(ids) for bank, ids in wanted.items() if ids}
 
 
-def load_memories(wanted: Mapping[str, Iterable[str]], banks_dir: Path | None, versions: Mapping[str, str], *, max_characters: int = MAX_CHARACTERS) -> Memories:
+def load_memories(
+    wanted: Mapping[str, Iterable[str]], banks_dir: Path | None, versions: Mapping[str, str], *, max_characters: int = MAX_CHARACTERS
+) -> Memories:
     """Look up items and all that they rest on, down to the messages.
 
     Args:

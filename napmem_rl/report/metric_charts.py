@@ -74,7 +74,9 @@ def _reward_charts(metrics: Metrics) -> list[Chart]:
 
 def _tool_charts(metrics: Metrics) -> list[Chart]:
     fact = _facts(metrics)
-    calls = Chart(name="calls", title="Tool calls a question, by level", about="Which level of memory the policy looks at; the height is all calls.", kind=STACK, low=0)
+    calls = Chart(
+        name="calls", title="Tool calls a question, by level", about="Which level of memory is looked at; the height is all calls.", kind=STACK, low=0
+    )
     for level in Level:
         calls.add(str(level), fact(Metric.CALLS_BY_LEVEL.format(level=level)))
     use = Chart(name="use", title="How memory is used", about="Shares of questions, and of calls.", low=0, high=1)
@@ -108,7 +110,7 @@ def _loss_charts(metrics: Metrics) -> list[Chart]:
     for status in Status:
         if status is not Status.COMPLETED and not status.is_ours:
             ends.add(str(status), fact(Metric.STATUS_RATE.format(status=status)))
-    cuts = Chart(name="cuts", title="Truncation by cause", about="Turns cut at the length limit, contexts without room, tool results cut (of all calls).", low=0)
+    cuts = Chart(name="cuts", title="Truncation by cause", about="Shares of episodes, and of calls for results that were cut.", low=0)
     cuts.add("turn at its limit", fact(Metric.TRUNCATED_TURN))
     cuts.add("no room in the context", fact(Metric.TRUNCATED_CONTEXT))
     cuts.add("tool result cut", fact(Metric.CUT_RESULT_RATE))

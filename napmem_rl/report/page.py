@@ -43,6 +43,11 @@ class WrittenReport:
     num_episodes: int
     num_problems: int
 
+    def describe(self) -> str:
+        """One line for people."""
+        problems = f"; {self.num_problems} part(s) of the run could not be read, see the page" if self.num_problems else ""
+        return f"report: {self.path} ({self.num_bytes / 1e6:.1f} MB, {self.num_shown:,} of {self.num_episodes:,} episodes{problems})"
+
 
 def write_report(directory: Path, *, out: Path | None = None, max_episodes: int = MAX_EPISODES, banks: Path | None = None) -> WrittenReport:
     """Read a run and write its page.
@@ -223,7 +228,7 @@ def _explain_advantage(run: RunData) -> str:
     if estimator not in (None, "grpo"):
         return f"Reward − group mean, for reading; this run's advantages come from {estimator}."
     divides = run.setting("verl.algorithm.norm_adv_by_std_in_grpo")
-    return "GRPO's advantage is reward − group mean" + (", divided by the group's standard deviation." if divides else "." if divides is False else ", as shown.")
+    return f"GRPO's advantage is reward − group mean{', divided by the standard deviation of the group' if divides else ''}."
 
 
 def _problem(problem: Problem) -> dict[str, Any]:

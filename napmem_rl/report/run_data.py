@@ -18,7 +18,8 @@ import yaml
 
 from napmem_rl.errors import DataError
 
-METRICS_FILE, TRAJECTORIES_DIR, SETTINGS_FILE, PROVENANCE_FILE, SUMMARY_FILE = "metrics.jsonl", "trajectories", "resolved.yaml", "provenance.json", "summary.json"
+METRICS_FILE, TRAJECTORIES_DIR = "metrics.jsonl", "trajectories"
+SETTINGS_FILE, PROVENANCE_FILE, SUMMARY_FILE = "resolved.yaml", "provenance.json", "summary.json"
 BANKS_VARIABLE = "NAPMEM_BANKS_DIR"  # a machine's own copy of the banks, as in training
 TRAINING_DIR = "grpo"  # of a quickstart's run directory
 STEP_MARK = "training/global_step"  # verl writes it with every training step, and not with a validation before one
@@ -83,10 +84,12 @@ class RunData:
         return default if value is None else value
 
     def find_banks(self, given: Path | None = None) -> Path | None:
-        """The directory of the run's banks: the given one, this machine's copy, where the recipe says, or beside a quickstart's training; None if none exists."""
+        """The run's banks: the given directory, this machine's copy, where the recipe says, or beside a quickstart's training; None if none exists."""
         local, named = os.environ.get(BANKS_VARIABLE), self.setting("napmem.memory.banks")
-        places = [given, *(Path(place) for place in (local, named) if isinstance(place, str) and place), self.run_dir.parent / "data" / "banks"]
-        return next((place for place in places if place is not None and place.is_dir()), None)
+        if given is not None:
+            return given if given.is_dir() else None
+        places = [*(Path(place) for place in (local, named) if isinstance(place, str) and place), self.run_dir.parent / "data" / "banks"]
+        return next((place for place in places if place.is_dir()), None)
 
 
 def load_run(directory: Path) -> RunData:

@@ -1,7 +1,7 @@
 // Charts: lines with gaps where nothing was logged, stacks, one step cursor for all of them, legends that show the values under it, and tables.
 
 const HEIGHT = 210;
-const MARGIN = { top: 10, right: 12, bottom: 30, left: 50 };
+const MARGIN = { top: 10, right: 12, bottom: 34, left: 50 };
 const allCharts = [];
 const chartState = { cursor: null, smoothing: 1 };
 
@@ -116,7 +116,7 @@ class Chart {
       this.yTicks = Array.from({ length: top - bottom + 1 }, (_, k) => bottom + k).filter((power) => (power - bottom) % stride === 0).map((power) => 10 ** power);
       this.y = (value) => (value > 0 ? y0 - ((Math.log10(value) - bottom) / (top - bottom)) * (y0 - y1) : y0);
     } else {
-      if (low === high) { low -= Math.abs(low) * 0.1 || 0.5; high += Math.abs(high) * 0.1 || 0.5; }
+      if (low === high) { low -= this.spec.low === null ? Math.abs(low) * 0.1 || 0.5 : 0; high += Math.abs(high) * 0.1 || 1; }
       if (this.spec.low === null || low < this.spec.low) low -= (high - low) * 0.04;
       if (this.spec.high === null) high += (high - low) * 0.04;
       this.yTicks = niceTicks(low, high, 5);
@@ -155,7 +155,7 @@ class Chart {
       group.append(svg("text", { x: MARGIN.left - 7, y: y + 4, "text-anchor": "end" }, this.spec.log ? formatPower(tick) : formatNumber(tick)));
     }
     for (const tick of this.xTicks) group.append(svg("text", { x: this.x(tick), y: bottom + 16, "text-anchor": "middle" }, tick));
-    group.append(svg("text", { class: "axis-name", x: width - MARGIN.right, y: HEIGHT - 1, "text-anchor": "end" }, "step"));
+    group.append(svg("text", { class: "axis-name", x: width - MARGIN.right, y: HEIGHT - 5, "text-anchor": "end" }, "step"));
     return group;
   }
 
@@ -166,7 +166,7 @@ class Chart {
     });
     const lines = this.spec.lines.map(({ label, value }) => {
       const y = this.y(value);
-      return svg("g", { class: "level" }, svg("line", { x1: MARGIN.left, x2: width - MARGIN.right, y1: y, y2: y }), svg("text", { x: width - MARGIN.right, y: y - 4, "text-anchor": "end" }, label));
+      return svg("g", { class: "level" }, svg("line", { x1: MARGIN.left, x2: width - MARGIN.right, y1: y, y2: y }), svg("text", { x: width - MARGIN.right, y: y < MARGIN.top + 14 ? y + 13 : y - 4, "text-anchor": "end" }, label));
     });
     return [...marks, ...lines];
   }

@@ -4,20 +4,21 @@ function buildEpisode(viewer, episode, siblings) {
   const words = viewer.words();
   const mean = meanReward(viewer, siblings);
   const facts = [
-    ["reward", episode.reward === null ? `none: ${episode.abstained ?? ""}` : signed(episode.reward)],
     ["reward − group mean", episode.reward === null || mean === null ? "–" : signed(episode.reward - mean)],
-    ...Object.entries(episode.terms).map(([name, value]) => [name, formatNumber(value)]),
-    ["status", episode.detail ? `${episode.status}: ${episode.detail}` : episode.status],
+    ...Object.entries(episode.terms).map(([name, value]) => [name.replaceAll("_", " "), formatNumber(value)]),
     ["type", episode.type + (episode.needs_memory === false ? " (needs no memory)" : "")],
-    ["asked at", episode.asked_at.replace("T", " ")],
-    ["bank", episode.bank], ["task", episode.task], ["sample", String(episode.sample)],
-    ["step", `${episode.step} (${episode.kind})`], ["weights", episode.version === null ? "" : `version ${episode.version}`], ["judge", episode.judge], ["run", episode.run],
-  ].filter(([, value]) => value !== "");
+    ["step", `${episode.step}, ${episode.kind}`],
+  ];
+  const origin = [["asked at", episode.asked_at.replace("T", " ")], ["bank", episode.bank], ["task", episode.task], ["sample", String(episode.sample)], ["data", episode.source], ["status", episode.status], ["weights", episode.version === null ? "" : `version ${episode.version}`], ["judge", episode.judge], ["start of the job", episode.run]].filter(([, value]) => value !== "");
+  const list = (pairs) => el("dl", { class: "facts" }, pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, marked(value, words)))));
+  const why = episode.abstained !== null ? `No reward: ${episode.abstained}` : episode.detail;
   const head = el("header", { class: "episode-head" },
     el("h3", { tabindex: "-1" }, marked(episode.question, words)),
     episode.options.length ? el("ol", { class: "choices", type: "A" }, episode.options.map((option) => el("li", {}, marked(option, words)))) : null,
     el("p", { class: "outcome" }, rewardBadge(episode), " ", statusTag(episode), " ", episode.answer === null ? el("span", { class: "muted" }, "no answer") : el("span", { class: "answer" }, marked(episode.answer, words))),
-    el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, marked(value, words))))));
+    why ? el("p", { class: "turn-error" }, marked(why, words)) : null,
+    list(facts),
+    el("details", { class: "origin" }, el("summary", {}, "Where it comes from"), list(origin)));
   return [head, buildSteps(viewer, episode), ...episode.turns.map((turn, number) => buildTurn(viewer, episode, turn, number, words))];
 }
 

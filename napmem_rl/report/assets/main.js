@@ -21,7 +21,7 @@ function buildSummary(table) {
   const row = (entry) => el("tr", { class: entry.strong ? "strong" : "" }, el("th", { scope: "row" }, entry.name), el("td", {}, entry.mode), entry.cells.map(cell));
   const head = ["question type", "decoding", ...table.columns].map((name) => el("th", { scope: "col" }, name));
   return el("div", { class: "card" }, el("h3", {}, "Before → after, on users nobody trained on"), table.about.map((line) => el("p", { class: "about" }, line)),
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Before and after, table" }, el("table", { class: "summary" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, table.rows.map(row)))));
+    el("div", { class: "scroll whole", tabindex: "0", role: "region", "aria-label": "Before and after, table" }, el("table", { class: "summary" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, table.rows.map(row)))));
 }
 
 const KEYS = [["/", "search"], ["j  k", "next, previous episode (also ↓ ↑ in the list)"], ["Enter", "open the episode; on a turn: unfold its memories"], ["n  p", "next, previous turn"], ["u", "unfold or fold all memories of the episode"], ["c", "compare the siblings, and back"], ["]  [", "next, previous sibling"], ["← →", "in a chart: move the step cursor (Home, End, Page Up, Page Down)"], ["Esc", "out of the search; on a phone: back to the list"], ["?", "this help"]];

@@ -6,12 +6,12 @@ const LEVEL_NAMES = { raw: "message", record: "record", track: "track", profile:
 function buildMemories(run, episode, call, words) {
   const ids = call.items.length ? call.items : call.messages;
   if (!ids.length) return el("p", { class: "muted small" }, call.ok ? "This result names no memories." : "No memories: the call gave nothing.");
-  const box = el("details", { class: "memories" }, el("summary", {}, `${plural(ids.length, levelWord(call, ids))} shown, and what ${ids.length === 1 ? "it rests" : "they rest"} on`));
+  const box = el("details", { class: "memories" }, el("summary", {}, `${plural(ids.length, levelWord(ids))} shown${ids.every((id) => id.startsWith("msg:")) ? "" : `, and what ${ids.length === 1 ? "it rests" : "they rest"} on`}`));
   box.addEventListener("toggle", () => { if (box.open && box.children.length === 1) box.append(...memoryList(run, episode.bank, ids, words)); });
   return box;
 }
 
-function levelWord(call, ids) {
+function levelWord(ids) {
   const kinds = new Set(ids.map((id) => (id.startsWith("msg:") ? "message" : id.startsWith("rec:") ? "record" : id.startsWith("trk:") ? "track" : id === "profile" ? "profile" : "memory")));
   return kinds.size === 1 && !kinds.has("memory") ? [...kinds][0] : "item";
 }

@@ -174,19 +174,25 @@ class Viewer {
 
   open(place) {
     this.select(place);
-    if (this.isNarrow()) this.pane.classList.add("reading");
+    if (this.isNarrow()) this.setReading(true);
     this.detail.querySelector("h3")?.focus({ preventScroll: !this.isNarrow() });
     if (this.isNarrow()) this.pane.scrollIntoView();
   }
 
+  // At phone width the list and the episode take turns.
+  setReading(is) {
+    this.pane.classList.toggle("reading", is);
+    document.getElementById("episodes").classList.toggle("reading-one", is);
+  }
+
   close() {
-    this.pane.classList.remove("reading");
+    this.setReading(false);
     this.focusList();
   }
 
   focusList() {
     const option = document.getElementById(`option-${this.selected}`) ?? this.list.querySelector("[role=option]");
-    if (option && option.offsetParent === null) this.pane.classList.remove("reading");
+    if (option && option.offsetParent === null) this.setReading(false);
     option?.focus();
   }
 
@@ -243,7 +249,7 @@ class Viewer {
     if (event.key === "Enter" && event.target.classList?.contains("turn")) { event.preventDefault(); toggleResults(event.target); return; }
     if (!this.shortcuts) return;
     const inList = this.list.contains(document.activeElement);
-    const acts = { "/": () => { this.search.scrollIntoView({ block: "nearest" }); this.search.focus(); this.search.select(); }, j: () => this.move(1, inList), k: () => this.move(-1, inList), n: () => this.moveTurn(1), p: () => this.moveTurn(-1), c: () => this.selected !== null && this.setMode(this.mode === "group" ? "episode" : "group"), "]": () => this.moveSibling(1), "[": () => this.moveSibling(-1), u: () => toggleResults(this.detail) };
+    const acts = { "/": () => { this.setReading(false); this.search.scrollIntoView({ block: "nearest" }); this.search.focus(); this.search.select(); }, j: () => this.move(1, inList), k: () => this.move(-1, inList), n: () => this.moveTurn(1), p: () => this.moveTurn(-1), c: () => this.selected !== null && this.setMode(this.mode === "group" ? "episode" : "group"), "]": () => this.moveSibling(1), "[": () => this.moveSibling(-1), u: () => toggleResults(this.detail) };
     if (event.key in acts) { event.preventDefault(); acts[event.key](); }
   }
 
