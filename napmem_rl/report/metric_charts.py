@@ -19,7 +19,7 @@ from napmem_rl.schema import Level, Status
 LINE, STACK = "line", "stack"
 MAX_POINTS = 2000  # steps of a curve; more are thinned
 DIGITS = 5
-_FACT, _TIMING = "napmem/", "timing_s/"
+FACT, _TIMING = "napmem/", "timing_s/"
 _OUTSIDE_STEP = ("timing_s/testing",)  # validation comes after a step, not within
 
 
@@ -216,7 +216,7 @@ def thin(count: int, limit: int = MAX_POINTS) -> list[int]:
 
 
 def _facts(metrics: Metrics) -> Any:
-    return lambda name: metrics.column(f"{_FACT}{name}")
+    return lambda name: metrics.column(f"{FACT}{name}")
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

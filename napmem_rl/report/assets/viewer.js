@@ -198,7 +198,8 @@ class Viewer {
 
   move(by, keepFocus) {
     if (!this.found.length) return;
-    const position = this.found.indexOf(this.selected);
+    const focused = document.activeElement?.id.startsWith("option-") ? Number(document.activeElement.id.slice("option-".length)) : this.selected;
+    const position = this.found.indexOf(focused);
     const next = position < 0 ? 0 : Math.min(this.found.length - 1, Math.max(0, position + by));
     this.select(this.found[next]);
     if (keepFocus) this.focusList();
