@@ -126,3 +126,18 @@ def test_no_key_of_the_judge_is_written_anywhere(finished_job):
     files = [path for path in Path(finished_job.run_dir).rglob("*") if path.suffix in (".json", ".jsonl", ".yaml")]
     assert not [path for path in files if "secret" in path.read_text()]
     assert "secret" not in finished_job.output
+
+
+def test_the_job_leaves_a_page_with_all_its_episodes(finished_job):
+    page = (finished_job.run_dir / "report.html").read_text()
+    assert f"report: {finished_job.run_dir / 'report.html'}" in finished_job.output
+    assert all(json.dumps(line["task_id"])[1:-1] in page for line in finished_job.trajectories("step"))
+    assert "Log-prob mismatch" in page and '"msg:1":{"level":"raw"' in page
+
+
+def test_an_offline_wandb_run_lies_in_the_run_directory_with_the_trajectories_as_a_table(finished_job):
+    (offline,) = (finished_job.run_dir / "wandb").glob("offline-run-*")
+    assert f"wandb sync {offline}" in finished_job.output
+    (path,) = (offline / "files" / "media" / "table").glob("trajectories_*.table.json")
+    table = json.loads(path.read_text())
+    assert len(table["data"]) == len(finished_job.trajectories("step")) + len(finished_job.trajectories("val"))
