@@ -5,11 +5,12 @@ const MARGIN = { top: 10, right: 12, bottom: 34, left: 50 };
 const allCharts = [];
 const chartState = { cursor: null, smoothing: 1 };
 
-function niceTicks(low, high, count) {
+function niceTicks(low, high, count, isWhole = false) {
   const span = high - low || 1;
   const rough = span / count;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const unit = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough) * power;
+  const factors = isWhole ? [1, 2, 5, 10] : [1, 2, 2.5, 5, 10];
+  const unit = Math.max(factors.find((factor) => factor * power >= rough * 0.999) * power, isWhole ? 1 : 0);
   const ticks = [];
   for (let tick = Math.ceil(low / unit - 1e-9) * unit; tick <= high + unit * 1e-6; tick += unit) ticks.push(Math.abs(tick) < unit * 1e-9 ? 0 : tick);
   return ticks;
@@ -127,7 +128,7 @@ class Chart {
     const pad = this.spec.kind === "stack" || first === last ? 0.6 : 0;
     this.x = (step) => x0 + ((step - first + pad) / (last - first + 2 * pad || 1)) * (x1 - x0);
     this.stepAt = (px) => first - pad + ((px - x0) / (x1 - x0)) * (last - first + 2 * pad);
-    this.xTicks = niceTicks(first, last, Math.max(2, Math.min(8, Math.floor(width / 80)))).filter(Number.isInteger);
+    this.xTicks = niceTicks(first, last, Math.max(2, Math.min(8, Math.floor(width / 80))), true);
     if (!this.xTicks.length) this.xTicks = [first];
     this.barWidth = Math.max(1, ((x1 - x0) / (last - first + 2 * pad || 1)) * 0.86);
   }

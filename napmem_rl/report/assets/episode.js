@@ -71,7 +71,7 @@ function buildGroup(viewer, episode, places) {
   const rewards = places.map((place) => viewer.episodes[place].reward).filter((reward) => reward !== null);
   const equal = rewards.length > 1 && Math.max(...rewards) - Math.min(...rewards) <= 1e-8;
   const widest = Math.max(...rewards.map((reward) => Math.abs(reward - mean)), 1e-9);
-  const about = [`${plural(places.length, "sample")} of one question at step ${episode.step}.`, mean === null ? "None has a reward." : `Mean reward ${signed(mean)}.`, equal ? "All rewards are equal: this group gives no gradient." : "", rewards.length < 2 ? "Fewer than two have a reward: the group is dropped." : ""].filter(Boolean).join(" ");
+  const about = [`${plural(places.length, "sample")} of one question at step ${episode.step}.`, mean === null ? "None has a reward." : `Mean reward ${signed(mean)}.`, equal ? "All rewards are equal: this group gives no gradient." : "", episode.kind === "train" && rewards.length < 2 ? "Fewer than two have a reward: the group is dropped." : ""].filter(Boolean).join(" ");
   const cards = places.map((place) => buildSibling(viewer, viewer.episodes[place], place, mean, widest, words));
   return [el("header", { class: "episode-head" }, el("h3", { tabindex: "-1" }, marked(episode.question, words)), el("p", { class: "about" }, about), el("p", { class: "muted small" }, viewer.run.advantage)), el("div", { class: "siblings" }, cards)];
 }
