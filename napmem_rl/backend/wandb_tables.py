@@ -64,16 +64,16 @@ def plan_wandb(recipe: Recipe, run_dir: Path) -> WandbPlan:
     a key and the server answers, and offline otherwise.
 
     Raises:
-        ConfigError: WANDB_MODE is online and there is no API key.
+        ConfigError: WANDB_MODE is online and there is no API key, or W&B refuses its own settings.
     """
     loggers = OmegaConf.select(recipe.verl, "trainer.logger") or []
     if "wandb" not in ([loggers] if isinstance(loggers, str) else list(loggers)):
         return WandbPlan()
     given = {name: value for name, value in {**os.environ, **recipe.env}.items() if name.startswith(PREFIX) and name not in OF_ANOTHER_RUN}
-    settings = _read_settings(given)
+    settings, stored_key = _read_settings(given)
     directory = Path(given.get("WANDB_DIR") or run_dir).absolute()
     env = given | {"WANDB_DIR": str(directory)}
-    key = given.get("WANDB_API_KEY") or settings.api_key or _read_netrc_key(settings.base_url)
+    key = given.get("WANDB_API_KEY") or settings.api_key or stored_key
     if key:
         env["WANDB_API_KEY"] = key
     mode = given.get("WANDB_MODE", "")
@@ -163,20 +163,18 @@ def render_text(episode: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _read_settings(given: Mapping[str, str]) -> Any:
-    """W&B's own settings, from its files and these variables."""
+def _read_settings(given: Mapping[str, str]) -> tuple[Any, str | None]:
+    """W&B's own settings, from its files and these variables, and the API key that `wandb login` left in netrc for their server."""
     import wandb
-
-    settings = wandb.Settings()
-    settings.update_from_system_settings()
-    settings.update_from_env_vars({name: value for name, value in given.items() if name in ("WANDB_BASE_URL", "WANDB_API_KEY", "WANDB_MODE")})
-    return settings
-
-
-def _read_netrc_key(url: str) -> str | None:
     from wandb.sdk.lib import wbauth
 
-    return wbauth.read_netrc_auth(host=url)
+    settings = wandb.Settings()
+    try:
+        settings.update_from_system_settings()
+        settings.update_from_env_vars({name: value for name, value in given.items() if name in ("WANDB_BASE_URL", "WANDB_API_KEY", "WANDB_MODE")})
+        return settings, wbauth.read_netrc_auth(host=settings.base_url)
+    except (ValueError, wandb.Error) as error:
+        raise ConfigError.of("W&B", f"refuses its settings ({' '.join(str(error).split())[:200]})", fix="Correct the WANDB_* variable or netrc.") from error
 
 
 def _is_proxied(recipe: Recipe) -> bool:

@@ -81,6 +81,13 @@ def test_variables_of_the_submitter_and_of_the_recipe_reach_the_job(monkeypatch,
     assert "WANDB_SERVICE" not in plan.env and plan.runs_dir == tmp_path / "mine" / "wandb"
 
 
+@pytest.mark.parametrize(("name", "value"), [("WANDB_MODE", "ofline"), ("WANDB_BASE_URL", "nonsense")])
+def test_a_mistyped_variable_of_wandb_is_refused_before_the_start(monkeypatch, tmp_path, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="refuses its settings"):
+        plan_wandb(recipe_with("wandb"), tmp_path)
+
+
 def test_a_disabled_wandb_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert "disabled" in plan_wandb(recipe_with("wandb"), tmp_path).notices[0]
