@@ -20,7 +20,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
 
 from napmem_rl.backend import agent_loop, job_runner, sampler, trainer
-from napmem_rl.errors import BackendError, StaleWeightsError
+from napmem_rl.errors import BackendError, ConfigError, StaleWeightsError
 
 
 def parameters_of(function) -> list[str]:
@@ -88,11 +88,11 @@ def test_verls_client_lends_servers_the_way_the_batching_client_borrows_them():
 
 
 def test_the_replay_buffer_calls_the_methods_that_the_sampler_overrides():
-    base = replay_buffer.ReplayBuffer
-    for name in ("sample", "_select_prompt_uids", "_materialize_batch", "_wait_for_next_poll"):
+    base = replay_buffer.ReplayBufferAsync
+    for name in ("sample", "_terminal_eviction_reasons", "_select_prompt_uids", "_materialize_batch", "_wait_for_next_poll"):
         assert list(inspect.signature(getattr(sampler.GroupSampler, name)).parameters) == list(inspect.signature(getattr(base, name)).parameters), name
-    source = inspect.getsource(base.sample)
-    for name in ("self._select_prompt_uids(", "self._materialize_batch(", "self._wait_for_next_poll("):
+    source = inspect.getsource(base.sample) + inspect.getsource(base.wait_for_sampleable)
+    for name in ("self._terminal_eviction_reasons(", "self._select_prompt_uids(", "self._materialize_batch(", "self._wait_for_next_poll("):
         assert name in source
 
 
@@ -108,18 +108,47 @@ def test_the_task_runner_behind_verls_actor_can_be_run_in_another_actor():
     assert "TaskRunnerV1" in inspect.getsource(job_runner)
 
 
-def test_step_reports_are_mixed_into_the_trainer_of_the_mode_under_its_own_name(monkeypatch):
+def test_our_hooks_are_mixed_into_the_trainer_of_the_mode_under_its_own_name(monkeypatch):
     monkeypatch.setattr(trainer_base, "TRAINER_REGISTRY", dict(trainer_base.TRAINER_REGISTRY))
-    trainer.install_step_reports("sync")
-    trainer.install_step_reports("sync")
+    trainer.extend_trainer("sync")
+    trainer.extend_trainer("sync")
     chosen = trainer_base.get_trainer_cls("sync")
-    assert chosen.__mro__[1] is trainer.StepReports
-    assert chosen.__name__ == "ReportingPPOTrainerSync"
+    assert chosen.__mro__[1:3] == (trainer.JobHooks, trainer.StepReports)
+    assert chosen.__name__ == "NapMemPPOTrainerSync"
+
+
+def test_what_our_hooks_override_is_called_where_they_expect_it():
+    fit, save = inspect.getsource(trainer_base.PPOTrainer.fit), inspect.getsource(trainer_base.PPOTrainer._save_checkpoint)
+    calls = ["on_step_begin()", "step(metrics, self.timing_raw)", "_save_checkpoint()", "on_step_end()", "_validate()", "logger.log("]
+    places = [fit.index(f"self.{call}", fit.index("while current_epoch")) for call in calls]
+    assert places == sorted(places)
+    parts = ["torch.save(self.train_dataloader.state_dict()", "latest_checkpointed_iteration.txt", "async_save=False"]
+    assert [save.index(part) for part in parts] == sorted(save.index(part) for part in parts), "the callback seals what is finished"
+    load = inspect.getsource(trainer_base.PPOTrainer._load_checkpoint)
+    assert 'resume_mode == "resume_path"' in load and "resume_from_path" in load
+    setup = inspect.getsource(trainer_base.PPOTrainer._setup)
+    assert "self.actor_rollout_wg" in setup and "self.llm_server_manager" in setup
+
+
+def test_the_best_checkpoint_is_compared_by_the_mean_of_all_rewards_or_by_the_metric_that_is_named():
+    metrics = {"val-core/a/reward/mean@1": 0.5, "val-core/b/reward/mean@1": -0.25, "val-aux/a/reward/std@1": 9.0, "val/abstained": 1.0}
+    assert trainer.find_best_value(metrics, None) == ("mean of val-core/*/reward/mean@*", 0.125)
+    assert trainer.find_best_value(metrics, "val/abstained") == ("val/abstained", 1.0)
+    assert trainer.find_best_value({"val/abstained": 1.0}, None)[1] is None, "nothing to compare is not a zero"
+    with pytest.raises(ConfigError, match="job.best_metric: is no metric of the validation; got 'val/reward'"):
+        trainer.find_best_value(metrics, "val/reward")
 
 
 def test_the_log_prob_gap_counts_sampled_tokens_alone():
-    gap = trainer.compute_logprob_gap(torch.tensor([-1.0, -2.0, 5.0]), torch.tensor([-1.5, -2.25, 0.0]), torch.tensor([1, 1, 0]))
-    assert gap == {"napmem/logprob_gap_max": 0.5, "napmem/logprob_gap_mean": 0.375}
+    rollout, learner, mask = torch.tensor([-1.0, -2.0, 5.0]), torch.tensor([-1.5, -2.25, 0.0]), torch.tensor([1, 1, 0])
+    assert trainer.compute_logprob_gap(rollout, learner, mask, torch.ones(3)) == {"napmem/logprob_gap_max": 0.5, "napmem/logprob_gap_mean": 0.375}
+
+
+def test_the_log_prob_gap_of_rows_from_older_weights_has_a_name_of_its_own():
+    rollout, learner = torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([-1.5, -3.0, -2.0])
+    gap = trainer.compute_logprob_gap(rollout, learner, torch.ones(3), torch.tensor([1, 0, 0]))
+    assert gap.pop("napmem/logprob_gap_max") == gap.pop("napmem/logprob_gap_mean") == 0.5
+    assert gap == {"napmem/stale_logprob_gap_max": 2.0, "napmem/stale_logprob_gap_mean": 1.5}
 
 
 class FakeQueue:
@@ -152,15 +181,17 @@ def rollout(task: str, reward: float, version: int = 2) -> dict:
 ABSTAINED = {"cause": "judge", "detail": "judge: no verdict"}
 
 
-def build_sampler(monkeypatch, partition: dict[str, dict], **options) -> tuple[sampler.GroupSampler, FakeQueue, list[int]]:
+def build_sampler(
+    monkeypatch, partition: dict[str, dict], *, threshold: int | None = None, strategy: str = "drop", **options
+) -> tuple[sampler.GroupSampler, FakeQueue, list[int]]:
     queue, refills = FakeQueue(partition), []
     monkeypatch.setattr(sampler, "tq", queue)
     monkeypatch.setattr(replay_buffer, "tq", queue)
     buffer = sampler.GroupSampler(
         trainer_mode="sync",
         trainer_config={},
-        max_off_policy_threshold=None,
-        max_off_policy_strategy="drop",
+        max_off_policy_threshold=threshold,
+        max_off_policy_strategy=strategy,
         sampler_kwargs={"min_group_rows": 2, "is_sync": True, **options},
         refill_fn=refills.append,
     )
