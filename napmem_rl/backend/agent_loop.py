@@ -8,6 +8,7 @@ verl drops an empty output cleanly, and a note on the prompt tells the sampler w
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +19,14 @@ import ray
 import transfer_queue as tq
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.workers.rollout.llm_server import LLMServerClient
 
 from napmem_rl.backend.bank_cache import BankCache, find_banks_dir
 from napmem_rl.backend.death_watch import WATCH
 from napmem_rl.backend.encoder_service import connect_encoder, needs_service, start_service
 from napmem_rl.backend.episode_runner import EpisodeRunner, Outcome, RowRequest
 from napmem_rl.backend.plugin import ROLLOUT_NAME
+from napmem_rl.backend.resuming_server import ResumingServer
 from napmem_rl.backend.reward_workers import RewardPool, start_reward_workers
 from napmem_rl.backend.sampler import NOTE_PREFIX
 from napmem_rl.backend.settings import JobSettings
@@ -73,12 +76,18 @@ class NapMemAgentLoopWorker(_WorkerBase):
         )
 
     def _build_server(self) -> TokenServer:
+        """Whoever samples turns. Asynchronous trainers abort them when weights arrive; ours resume here, so verl's own resuming client is passed by."""
+        server = self._build_plain_server()
+        return server if self.settings.is_sync else ResumingServer(server)
+
+    def _build_plain_server(self) -> TokenServer:
         rollout = self.rollout_config
         if rollout.name == ROLLOUT_NAME:
             ranks = rollout.tensor_model_parallel_size * rollout.data_parallel_size * rollout.pipeline_model_parallel_size
             num_servers = max(1, self.config.trainer.nnodes * self.config.trainer.n_gpus_per_node // ranks)
             return BatchingServer(self.llm_client, num_servers=num_servers)
-        return ClientServer(self.llm_client, passes_seed=rollout.name not in _SEEDLESS_SERVERS)
+        generate = functools.partial(LLMServerClient.generate, self.llm_client)
+        return ClientServer(generate, passes_seed=rollout.name not in _SEEDLESS_SERVERS)
 
     async def _run_agent_loop(self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool = True, **kwargs: Any) -> None:
         """One session of one prompt. Rows of other agent loops go verl's way."""

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
@@ -138,6 +138,20 @@ class TransformersEngine:
             if isinstance(result, BaseException):
                 raise result
         return list(results)
+
+    async def generate_as_done(self, requests: Sequence[tuple[Sequence[int], SamplingParams]]) -> AsyncIterator[list[tuple[int, Generation]]]:
+        """`generate` for several at once: (number of the request, response) of those that have ended since the last time, until all have."""
+        built = [self._build_request(list(prompt), params, uuid4().hex) for prompt, params in requests]
+        self._submit(built)
+        waiting = {request.future: index for index, request in enumerate(built)}
+        try:
+            while waiting:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                yield [(waiting.pop(future), future.result()) for future in done]
+        finally:
+            left = [built[index] for index in waiting.values()]
+            if left:  # nobody listens any more
+                self._submit_control(lambda: self._abort(lambda request: any(request is one for one in left)))
 
     def update_weights(self, weights: Mapping[str, torch.Tensor], *, is_last: bool = True, version: int | None = None) -> None:
         """Copy one bucket of new weights in place, between two steps; blocks until it is done.

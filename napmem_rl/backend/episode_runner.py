@@ -84,7 +84,7 @@ class EpisodeRunner:
 
         Raises:
             DataError: the row or its bank cannot be used.
-            StaleWeightsError: weights changed within the episode of a synchronous job.
+            StaleWeightsError: weights changed within the episode of a synchronous job or of a validation.
             BackendError: the token list is broken.
         """
         task, key = row_to_task(request.row), row_to_key(request.row)
@@ -94,7 +94,7 @@ class EpisodeRunner:
         started = time.perf_counter()
         scored, facts = await self._rewards.score(trajectory, key)
         score_s = time.perf_counter() - started
-        await self._write_log(scored, request)
+        await self._write_log(scored, request, min_version=generate.min_version)
         cause, detail = find_abstention(scored)
         return Outcome(
             scored=scored,
@@ -131,14 +131,14 @@ class EpisodeRunner:
             config=self._settings.agent,
             sampling={**build_sampling(request), "stop_token_ids": list(self._end_ids)},
             seed_of_turn=seed_of_turn,
-            expects_one_version=self._settings.is_sync,
+            expects_one_version=self._settings.is_sync or request.is_validation,
             template_kwargs=self._settings.template_kwargs,
         )
 
-    async def _write_log(self, scored: ScoredTrajectory, request: RowRequest) -> None:
+    async def _write_log(self, scored: ScoredTrajectory, request: RowRequest, *, min_version: int | None) -> None:
         if self._log is None:
             return
-        facts = {"step": request.step, "sample_index": request.sample_index, "is_validation": request.is_validation}
+        facts = {"step": request.step, "sample_index": request.sample_index, "is_validation": request.is_validation, "min_version": min_version}
         await asyncio.to_thread(self._log.append, scored, data_source=str(request.row.get("data_source", "")), **facts)
 
 

@@ -46,6 +46,7 @@ class GroupFacts:
     causes: Counter[str] = field(default_factory=Counter)
     aggregates: dict[str, float] = field(default_factory=dict)
     weight_version: int | None = None
+    staleness: dict[str, float] = field(default_factory=dict)
 
     def as_metrics(self) -> dict[str, float]:
         """Numbers for the logger, under `metric_names`."""
@@ -61,7 +62,7 @@ class GroupFacts:
         metrics |= {names.FACT.format(name=name): value for name, value in sorted(self.aggregates.items())}
         if self.weight_version is not None:
             metrics[names.WEIGHT_VERSION] = float(self.weight_version)
-        return metrics
+        return metrics | self.staleness
 
 
 def compute_group_facts(rows: Sequence[RowFacts], causes: Counter[str], *, num_groups: int, min_rows: int) -> GroupFacts:

@@ -1,7 +1,7 @@
 """verl's rollout replica "transformers": one `TransformersEngine` in a Ray actor per replica, and the sender of weights in the learners.
 
     learner rank 0 of a replica: TransformersWeightSender.update_weights ── buckets through Ray's object store ──▶ TransformersServer.load_weights
-    agent-loop workers: LLMServerClient.generate / generate_many ──▶ TransformersServer ──▶ TransformersEngine
+    agent-loop workers: LLMServerClient.generate / generate_stream ──▶ TransformersServer ──▶ TransformersEngine
 
 verl finds both by the name in ``actor_rollout_ref.rollout.name`` (napmem_rl/backend/plugin.py enters it). Every wait on the server is bounded: a server that
 died is an error, not a hang.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,15 +167,17 @@ class TransformersServer:
         if not await self._is_admitted():
             return TokenOutput(token_ids=[], log_probs=[], stop_reason="aborted", extra_fields={"global_steps": self._engine.policy_version})
         prompt = normalize_token_ids(prompt_ids)
-        return _to_output(await self._engine.generate(prompt, self._read_params(prompt, sampling_params), request_id=request_id))
+        return to_output(await self._engine.generate(prompt, self._read_params(prompt, sampling_params), request_id=request_id))
 
-    async def generate_many(self, requests: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> list[TokenOutput]:
-        """`generate` for several (prompt ids, sampling parameters) in one Ray call, in order."""
+    async def generate_stream(self, requests: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> AsyncIterator[list[tuple[int, TokenOutput]]]:
+        """`generate` for several (prompt ids, sampling parameters) in one Ray call: (number of the request, output) of those that have just ended."""
         if not await self._is_admitted():
-            return [TokenOutput(token_ids=[], log_probs=[], stop_reason="aborted") for _ in requests]
+            yield [(index, TokenOutput(token_ids=[], log_probs=[], stop_reason="aborted")) for index in range(len(requests))]
+            return
         prompts = [normalize_token_ids(prompt) for prompt, _ in requests]
         built = [(prompt, self._read_params(prompt, params)) for prompt, (_, params) in zip(prompts, requests, strict=True)]
-        return [_to_output(generation) for generation in await self._engine.generate_many(built)]
+        async for done in self._engine.generate_as_done(built):
+            yield [(index, to_output(generation)) for index, generation in done]
 
     def _read_params(self, prompt: Sequence[int], params: Mapping[str, Any]) -> SamplingParams:
         """verl's sampling parameters as ours. Without a limit verl's rule holds: the response length, less what the prompt took of it.
@@ -273,7 +275,8 @@ def _end_ids(eos: int | list[int] | None) -> tuple[int, ...]:
     return tuple(eos) if isinstance(eos, list) else (eos,)
 
 
-def _to_output(generation: Generation) -> TokenOutput:
+def to_output(generation: Generation) -> TokenOutput:
+    """What verl's client expects of a generation."""
     return TokenOutput(
         token_ids=list(generation.token_ids),
         log_probs=list(generation.logprobs),
@@ -289,6 +292,8 @@ def _to_output(generation: Generation) -> TokenOutput:
 class TransformersReplica(RolloutReplica):
     """One server per replica, on the node of the replica's first learner."""
 
+    server_class: type = TransformersServer
+
     async def launch_servers(self) -> None:
         """Start the server and wait until its model is loaded.
 
@@ -300,7 +305,7 @@ class TransformersReplica(RolloutReplica):
         role = "reward_" if self.is_reward_model else "teacher_" if self.is_teacher_model else ""
         name = server_name(self.config, self.replica_rank, self.name_suffix)
         server = (
-            ray.remote(TransformersServer)
+            ray.remote(self.server_class)
             .options(
                 name=name.replace("server_", f"server_{role}", 1),
                 max_concurrency=self.max_concurrency,

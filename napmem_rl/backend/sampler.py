@@ -13,11 +13,12 @@ from typing import Any
 
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from napmem_rl.backend import metric_names as names
 from napmem_rl.backend.death_watch import WATCH
 from napmem_rl.backend.group_facts import GroupFacts, RowFacts, compute_group_facts
+from napmem_rl.backend.staleness import compute_staleness
 from napmem_rl.errors import BackendError, StaleWeightsError
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 POLL_INTERVAL_S = 0.05  # verl's default of 2.0 s is most of a small step
 NOTE_PREFIX = "napmem_note_"  # tags on a prompt key: why one of its sessions left no row
 MAX_REFILLS = 3  # whole batches in a row without one usable group
+EVICTED = "training/off_policy/evicted_samples"  # verl's count of prompts that it dropped as too old
 
 
 class _NoRows(Exception):
@@ -35,11 +37,14 @@ class _NoRows(Exception):
         self.uids = uids
 
 
-class GroupSampler(ReplayBuffer):
-    """Drops groups too small to compare, refuses failed groups and stale rows, sorts rows, and reports what it saw.
+class GroupSampler(ReplayBufferAsync):
+    """Drops groups too small to compare, refuses failed groups and rows that are too old, sorts rows, and reports what it saw.
+
+    verl's buffer for asynchronous trainers serves synchronous training as well: there all prompts of a step are of that step, so that it waits for all.
+    `max_off_policy_threshold` T bounds how old prompts get; no row may then be more than T - 1 versions behind the weights it trains.
 
     `sampler_kwargs` of the recipe: `min_group_rows` (2 for GRPO, where a lone row would take its raw reward as advantage; 1 otherwise) and `stall_timeout_s`
-    (seconds without any progress of the rollouts before the job is given up). `build_config` adds `is_sync`: every row must come from one weight version.
+    (seconds without any progress of the rollouts before the job is given up). `build_config` adds `is_sync`: every row must come from the current weights.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -57,7 +62,8 @@ class GroupSampler(ReplayBuffer):
         """One batch of rollouts of `batch_size` prompts.
 
         Args:
-            global_steps: the trainer's step; rollouts of training step s come from weight version s - 1, those of a validation from version s.
+            global_steps: the trainer's step. Training step s updates weight version s - 1, from which its rollouts come in synchronous training, while
+                asynchronous training allows older ones; a validation after step s has version s.
             partition_id: "train" or "val".
             batch_size: number of prompts.
 
@@ -65,7 +71,7 @@ class GroupSampler(ReplayBuffer):
             keys of the rows, sorted by task and session, and the metrics of this batch.
 
         Raises:
-            StaleWeightsError: a row came from other weights than this step expects (synchronous training only).
+            StaleWeightsError: a row came from other weights than this step allows.
             BackendError: a session broke, rollouts stalled, or `MAX_REFILLS` batches in a row left nothing to train on.
         """
         self._last_progress = (None, time.monotonic())
@@ -76,7 +82,8 @@ class GroupSampler(ReplayBuffer):
                 batch, metrics = self._materialize_batch(partition_id, empty.uids, {}), {}
             if batch.keys:
                 self._check_weight_versions(batch, global_steps if partition_id == "val" else global_steps - 1)
-                return batch, {**metrics, **self._facts.as_metrics(), names.REFILLED_BATCHES: float(refills)}
+                counts = {names.REFILLED_BATCHES: float(refills), names.STALE_GROUPS: float(metrics.get(EVICTED, 0))}
+                return batch, {**metrics, **self._facts.as_metrics(), **counts}
             _refuse_dead_actors(partition_id, global_steps)
             if partition_id == "val" or refills == MAX_REFILLS:
                 break
@@ -90,9 +97,15 @@ class GroupSampler(ReplayBuffer):
             fix="Look at the last lines of trajectories/ in the run directory: they name the cause of each abstention.",
         )
 
-    def _select_prompt_uids(
-        self, partition_id: str, sampleable_keys: set[str], batch_size: int
-    ) -> tuple[list[str], dict[str, dict], dict[str, int]]:
+    def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> tuple[set[str], set[str], set[str], Counter]:
+        """As verl's, which would clear failed groups and fetch others in their place without a word."""
+        reasons = super()._terminal_eviction_reasons(global_steps, partition_id)
+        failed = sorted(reasons[2])
+        if failed:
+            self._refuse_failures(partition_id, failed, _read_notes(partition_id, failed))
+        return reasons
+
+    def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> tuple[list[str], dict[str, dict], dict[str, int]]:
         """As verl's, but prompts that left no row at all are ours to handle, in validation too: verl would raise, or fail on an empty batch."""
         uids, snapshot, steps = super()._select_prompt_uids(partition_id, sampleable_keys, batch_size)
         selected = set(uids)
@@ -125,14 +138,14 @@ class GroupSampler(ReplayBuffer):
         raise error.of(f"{len(failed)} prompts of the {partition_id} batch", f"their episodes raised ({words[0]})")
 
     def _check_weight_versions(self, batch: KVBatchMeta, expected: int) -> None:
-        if not self.is_sync:
-            return
-        versions = {tag.get(name) for tag in batch.tags for name in ("min_global_steps", "max_global_steps")}
-        if versions != {expected}:
-            raise StaleWeightsError.of(
-                "rollouts of this step", "weight version differs", got=sorted(map(str, versions)), expected=f"version {expected} alone"
-            )
-        self._facts.weight_version = expected
+        versions = [(tag.get("min_global_steps"), tag.get("max_global_steps")) for tag in batch.tags]
+        if self.is_sync or batch.partition_id == "val":
+            found = {version for pair in versions for version in pair}
+            if found != {expected}:
+                raise StaleWeightsError.of("rollouts of this step", "weight version differs", got=sorted(map(str, found)), expected=f"version {expected} alone")
+            self._facts.weight_version = expected
+        limit = None if self.max_off_policy_threshold is None else self.max_off_policy_threshold - 1
+        self._facts.staleness = compute_staleness(versions, current=expected, limit=limit)
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
         state = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
@@ -30,6 +30,7 @@ class SampledTurn:
     min_version: int | None  # trainer step of the oldest and of the newest weights that sampled it
     max_version: int | None
     is_length_stop: bool
+    is_aborted: bool = False  # the server gave it up before its end; `token_ids` are what it had by then, perhaps none
 
 
 class TokenServer(Protocol):
@@ -93,7 +94,7 @@ class TokenGenerate:
 
         Raises:
             StaleWeightsError: the weights changed within the episode although rollouts are synchronous.
-            BackendError: the server failed or broke its protocol.
+            BackendError: the server failed, gave the turn up or broke its protocol.
         """
         self._take_messages(messages, tools)
         room = min(self._config.max_turn_tokens, self._config.max_context_tokens - len(self._ids))
@@ -105,6 +106,8 @@ class TokenGenerate:
         started = clock()
         turn = await self._server.generate(self._request_id, list(prompt_ids), sampling)
         self.generate_s += clock() - started
+        if turn.is_aborted:
+            raise BackendError.of("rollout server", "gave the turn up before its end", got=f"{len(turn.token_ids)} tokens")
         self._note_version(turn)
         self._num_turns += 1
         self._context.append_response(list(turn.token_ids))
@@ -160,8 +163,9 @@ class TokenGenerate:
 class ClientServer:
     """`TokenServer` over verl's own client: one request for each turn. Works with every rollout server."""
 
-    def __init__(self, client: Any, *, passes_seed: bool = True) -> None:
-        self._client = client
+    def __init__(self, generate: Callable[..., Awaitable[Any]], *, passes_seed: bool = True) -> None:
+        """`generate` is that of verl's plain client (`LLMServerClient.generate`), which hands an aborted turn on as it is."""
+        self._generate = generate
         self._passes_seed = passes_seed
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling: Mapping[str, Any]) -> SampledTurn:
@@ -169,14 +173,14 @@ class ClientServer:
         if not self._passes_seed:
             params.pop("seed", None)
         try:
-            output = await self._client.generate(request_id=request_id, prompt_ids=prompt_ids, sampling_params=params)
+            output = await self._generate(request_id=request_id, prompt_ids=prompt_ids, sampling_params=params)
         except Exception as error:  # boundary: whatever the engine raised is the engine's failure
             raise BackendError.of("rollout server", f"generation failed ({type(error).__name__}: {error})") from error
         return read_token_output(output, end_ids=params["stop_token_ids"])
 
 
 class BatchingServer:
-    """`TokenServer` that sends turns arriving together as one `generate_many` call per server.
+    """`TokenServer` that sends turns arriving together as one `generate_stream` call per server; each turn is answered as soon as it has ended.
 
     verl's client pays three Ray calls for every turn (acquire, generate, release); with a hundred episodes in flight that costs more than a small model's
     forward. Uses the client's `_acquire_server` and `_release_server`, so that load balancing stays verl's.
@@ -213,38 +217,49 @@ class BatchingServer:
 
     async def _send(self, requests: list[tuple[list[int], dict[str, Any], asyncio.Future[SampledTurn]]]) -> None:
         request_id = uuid4().hex
+        waiting = dict(enumerate(requests))
         try:
             server_id, server = await self._client._acquire_server(request_id, prompt_ids=requests[0][0])
             try:
-                outputs = await server.generate_many.remote([(prompt_ids, sampling) for prompt_ids, sampling, _ in requests])
+                async for reference in server.generate_stream.remote([(prompt_ids, sampling) for prompt_ids, sampling, _ in requests]):
+                    for index, output in await reference:
+                        _answer(waiting.pop(index), output)
             finally:
                 self._client._release_server(server_id, request_id=request_id)
-            turns = [read_token_output(output, end_ids=sampling["stop_token_ids"]) for output, (_, sampling, _) in zip(outputs, requests, strict=True)]
+            if waiting:
+                raise BackendError.of("rollout server", f"left {len(waiting)} of {len(requests)} turns without an answer")
         except Exception as error:  # boundary: whatever the engine raised is the engine's failure, and every waiting turn must hear of it
             failure = BackendError.of("rollout server", f"generation failed ({type(error).__name__}: {error})")
             failure.__cause__ = error
-            for _, _, future in requests:
+            for _, _, future in waiting.values():
                 if not future.done():
                     future.set_exception(failure)
-            return
-        for turn, (_, _, future) in zip(turns, requests, strict=True):
-            if not future.done():
-                future.set_result(turn)
+
+
+def _answer(request: tuple[list[int], dict[str, Any], asyncio.Future[SampledTurn]], output: Any) -> None:
+    """Give one turn its tokens, or what is wrong with them."""
+    _, sampling, future = request
+    if future.done():
+        return
+    try:
+        future.set_result(read_token_output(output, end_ids=sampling["stop_token_ids"]))
+    except BackendError as error:
+        future.set_exception(error)
 
 
 def read_token_output(output: Any, *, end_ids: Collection[int]) -> SampledTurn:
     """Check verl's `TokenOutput` and take what an episode needs of it.
 
     A turn that does not end with one of `end_ids` was cut. The stop reason cannot tell: verl's vLLM server reports "completed" for a length stop too.
+    It does tell where the server gave the turn up because weights arrive; a turn that had just ended is whole all the same.
 
     Raises:
-        BackendError: the server gave the turn up (weights arrived, or it is going down), no tokens, or not one log-prob for each token.
+        BackendError: no tokens, or not one log-prob for each token.
     """
-    if output.stop_reason in ABORTED:
-        raise BackendError.of("rollout server", "gave the turn up before its end", got=f"stop reason {output.stop_reason!r}")
     token_ids = tuple(int(token) for token in output.token_ids)
     logprobs = tuple(float(value) for value in output.log_probs or ())
-    if not token_ids:
+    is_aborted = output.stop_reason in ABORTED and (not token_ids or token_ids[-1] not in end_ids)
+    if not token_ids and not is_aborted:
         raise BackendError.of("rollout server", "returned no tokens", got=f"stop reason {output.stop_reason!r}")
     if len(logprobs) != len(token_ids):
         raise BackendError.of("rollout server", f"returned {len(logprobs)} log-probs", expected=f"{len(token_ids)}, one for each token")
@@ -254,7 +269,8 @@ def read_token_output(output: Any, *, end_ids: Collection[int]) -> SampledTurn:
         logprobs=logprobs,
         min_version=output.extra_fields.get("min_global_steps", version),
         max_version=output.extra_fields.get("max_global_steps", version),
-        is_length_stop=token_ids[-1] not in end_ids,
+        is_length_stop=not is_aborted and token_ids[-1] not in end_ids,
+        is_aborted=is_aborted,
     )
 
 

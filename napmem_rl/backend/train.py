@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -242,8 +243,9 @@ def find_cause(error: BaseException) -> NapMemError:
 
 
 def _count_queue_rows(config: DictConfig, inputs: JobInputs) -> int:
-    """Rows that the TransferQueue may hold at once: a training batch with padding and refills, or a whole validation set, and their prompts."""
+    """Rows that the TransferQueue may hold at once: training batches in flight with padding and refills, and a whole validation set, with their prompts."""
     rollout = config.actor_rollout_ref.rollout
     train = config.data.train_batch_size * (2 * rollout.n + 1)
     val = inputs.num_val_rows * (rollout.val_kwargs.n + 1)
-    return int(2 * max(train, val))
+    mode = config.trainer.v1.get(config.trainer.v1.trainer_mode) or {}
+    return int(2 * max(train * (1 + math.ceil(mode.get("num_warmup_batches", 0))), val))

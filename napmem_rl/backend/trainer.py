@@ -25,6 +25,7 @@ class StepReports:
     """Mixed into one of verl's trainers; reads the queue and changes nothing."""
 
     config: Any
+    global_steps: int
     replay_buffer: Any
     global_steps: int
 
@@ -38,7 +39,7 @@ class StepReports:
         batch = super()._compute_old_log_prob(batch, metrics=metrics)  # type: ignore[misc]
         correction = self.config.algorithm.get("rollout_correction")
         if not (correction and correction.get("bypass_mode")):  # there the learner's log-probs are not computed before the update
-            metrics.update(_read_logprob_gap(batch))
+            metrics.update(_read_logprob_gap(batch, version=self.global_steps - 1))
         return batch
 
     def _validate(self) -> dict[str, float]:
@@ -159,20 +160,27 @@ def extend_trainer(mode: str) -> None:
         trainer_base.TRAINER_REGISTRY[mode] = type(f"NapMem{base.__name__}", (JobHooks, StepReports, base), {})
 
 
-def _read_logprob_gap(batch: KVBatchMeta) -> dict[str, float]:
+def _read_logprob_gap(batch: KVBatchMeta, *, version: int) -> dict[str, float]:
     fields = ["rollout_log_probs", "old_log_probs", "response_mask"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-    return compute_logprob_gap(*(torch.cat([row.flatten() for row in data[field]]) for field in fields))
+    rollout, learner, mask = ([row.flatten() for row in data[field]] for field in fields)
+    fresh = torch.cat([torch.full_like(row, tag["min_global_steps"] == version) for row, tag in zip(mask, batch.tags, strict=True)])
+    return compute_logprob_gap(torch.cat(rollout), torch.cat(learner), torch.cat(mask), fresh)
 
 
-def compute_logprob_gap(rollout: torch.Tensor, learner: torch.Tensor, mask: torch.Tensor) -> dict[str, float]:
-    """Largest and mean absolute difference where the policy sampled.
+def compute_logprob_gap(rollout: torch.Tensor, learner: torch.Tensor, mask: torch.Tensor, fresh: torch.Tensor) -> dict[str, float]:
+    """Largest and mean absolute difference where the policy sampled. Only fresh rows tell whether engine and learner agree: older ones should differ.
 
     Args:
         rollout, learner: log-probs [N] of the same tokens.
         mask: [N], 1 where the policy sampled.
+        fresh: [N], 1 in rows of the learner's own weights.
     """
-    gap = (rollout.float() - learner.float()).abs()[mask.bool()]
-    if not gap.numel():
-        return {}
-    return {names.LOGPROB_GAP_MAX: gap.max().item(), names.LOGPROB_GAP_MEAN: gap.mean().item()}
+    gap = (rollout.float() - learner.float()).abs()
+    metrics: dict[str, float] = {}
+    kinds = ((fresh.bool(), names.LOGPROB_GAP_MAX, names.LOGPROB_GAP_MEAN), (~fresh.bool(), names.STALE_LOGPROB_GAP_MAX, names.STALE_LOGPROB_GAP_MEAN))
+    for chosen, max_name, mean_name in kinds:
+        some = gap[mask.bool() & chosen]
+        if some.numel():
+            metrics |= {max_name: some.max().item(), mean_name: some.mean().item()}
+    return metrics

@@ -121,6 +121,22 @@ NO_EFFECT: tuple[Rule, ...] = (
         tuple(_under(f"{MODEL}.lora", *"type rank alpha dropout target_modules exclude_modules dropout_position dtype adapter_path".split())),
         f"only Megatron reads it; {MODEL}.lora_rank and its neighbours are for FSDP",
     ),
+    Rule(
+        _under("algorithm.rollout_correction", "rollout_is_threshold", "rollout_is_batch_normalize"),
+        "algorithm.rollout_correction.rollout_is is null",
+        _without("algorithm.rollout_correction.rollout_is"),
+    ),
+    Rule(
+        ("algorithm.rollout_correction.rollout_rs_threshold",),
+        "algorithm.rollout_correction.rollout_rs is null",
+        _without("algorithm.rollout_correction.rollout_rs"),
+    ),
+    Rule(
+        _under("trainer.v1.sampler", "max_off_policy_threshold", "max_off_policy_strategy"),
+        "synchronous training trains on no older weights",
+        lambda s: select(s, "trainer.v1.trainer_mode") == "sync",
+    ),
+    Rule(("trainer.v1.sampler.sync_refill_failed_groups",), "a failed group ends the job, with the words of its failure"),
     Rule(("trainer.v1.colocate_async",), "trainer.v1.trainer_mode is another", lambda s: select(s, "trainer.v1.trainer_mode") != "colocate_async"),
     Rule(("trainer.v1.separate_async",), "trainer.v1.trainer_mode is another", lambda s: select(s, "trainer.v1.trainer_mode") != "separate_async"),
 )
@@ -221,12 +237,29 @@ def _engine(settings: Settings) -> Iterator[Fault]:
         yield Fault(f"trainer.v1.sampler.sampler_kwargs.{unknown[0]}", "is nothing that the sampler reads", " or ".join(SAMPLER_KEYS))
     if select(settings, "algorithm.filter_groups.enable"):
         yield Fault("algorithm.filter_groups.enable", "would be silently ignored beside trainer.v1.sampler.custom_sampler", "false")
-    if custom_sampler == SAMPLER and select(settings, "trainer.v1.trainer_mode") != "sync":
-        yield Fault("trainer.v1.trainer_mode", "does not fit the sampler, which knows synchronous training alone", "sync")
     if settings["judge"]["cache_dir"] is not None and settings["judge"]["temperature"] != 0:
         yield Fault("judge.temperature", "would have one sampled verdict given again and again, out of judge.cache_dir", "0, or judge.cache_dir=null")
     if _is_cpu(settings) and select(settings, f"{ACTOR}.strategy") != "fsdp2":
         yield Fault(f"{ACTOR}.strategy", "does not run on the cpu platform", "fsdp2")
+
+
+def _asynchrony(settings: Settings) -> Iterator[Fault]:
+    """verl drops or waits for prompts older than a threshold; what does not fit together there fails late, or never stops dropping."""
+    mode = select(settings, "trainer.v1.trainer_mode")
+    if mode == "separate_async":
+        problem = "needs rollout servers on devices of their own and a checkpoint engine other than naive, which this project has never run"
+        yield Fault("trainer.v1.trainer_mode", problem, "sync or colocate_async")
+    yield from _one_of(settings, "trainer.v1.trainer_mode", "sync", "colocate_async")
+    if mode == "sync":
+        return
+    sampler = "trainer.v1.sampler"
+    yield from _one_of(settings, f"{sampler}.max_off_policy_strategy", "wait", "drop")
+    threshold, warmup = select(settings, f"{sampler}.max_off_policy_threshold"), select(settings, "trainer.v1.colocate_async.num_warmup_batches")
+    if threshold < warmup + 1:
+        problem = "is less than prompts wait for their turn: with w warm-up batches each is trained w steps after it was handed out"
+        yield Fault(f"{sampler}.max_off_policy_threshold", problem, f"at least num_warmup_batches + 1 = {warmup + 1}")
+    if select(settings, f"{sampler}.max_off_policy_strategy") == "drop" and select(settings, "data.gen_batch_size") != 1:
+        yield Fault("data.gen_batch_size", "does not fit max_off_policy_strategy=drop, which fetches single prompts for those it drops", "1")
 
 
 def _checkpoints(settings: Settings) -> Iterator[Fault]:
@@ -242,7 +275,7 @@ def _checkpoints(settings: Settings) -> Iterator[Fault]:
 
 def check_values(settings: Settings, source: str) -> None:
     """Raise ConfigError for the first value, or pair of values, that must not run."""
-    for check in (_choices, _positive, _sizes, _sampling, _engine, _checkpoints):
+    for check in (_choices, _positive, _sizes, _sampling, _engine, _asynchrony, _checkpoints):
         for fault in check(settings):
             raise ConfigError.of(f"{source}, key {fault.dotted}", fault.problem, got=select(settings, fault.dotted), expected=fault.expected)
 
@@ -256,4 +289,14 @@ def notices_of(settings: Settings) -> tuple[str, ...]:
         )
     if select(settings, "algorithm.adv_estimator") != "grpo":
         notices.append(f"algorithm.adv_estimator is {select(settings, 'algorithm.adv_estimator')}: NapMem trains with grpo.")
+    if select(settings, "trainer.v1.trainer_mode") != "sync":
+        notices += _asynchronous_notices(settings)
     return tuple(notices)
+
+
+def _asynchronous_notices(settings: Settings) -> Iterator[str]:
+    correction = "algorithm.rollout_correction"
+    if not select(settings, f"{correction}.rollout_is") and not select(settings, f"{correction}.bypass_mode"):
+        yield f"rows of older weights are trained on as if the current ones had sampled them; {correction}.rollout_is=token corrects for it."
+    if select(settings, "trainer.v1.sampler.max_off_policy_strategy") == "drop":
+        yield "max_off_policy_strategy is drop: what takes longest is dropped, so that long episodes are trained on less often than they occur."

@@ -207,3 +207,22 @@ def test_weights_with_nan_fail_the_request_and_leave_no_trace_after_a_good_updat
     engine.update_weights(good)
     again = run(engine, PROMPTS, [SamplingParams(max_tokens=5, seed=1)] * len(PROMPTS))
     assert [one.token_ids for one in again] == [one.token_ids for one in expected]
+
+
+def test_responses_come_as_they_end_the_short_ones_first(engine: TransformersEngine) -> None:
+    async def collect() -> list[tuple[int, int]]:
+        requests = [([1, 2], SamplingParams(max_tokens=limit, seed=limit)) for limit in (12, 2, 6)]
+        return [(index, len(generation.token_ids)) async for done in engine.generate_as_done(requests) for index, generation in done]
+
+    assert asyncio.run(collect()) == [(1, 2), (2, 6), (0, 12)]
+
+
+def test_a_stream_that_nobody_reads_any_more_frees_its_rows(engine: TransformersEngine) -> None:
+    async def leave() -> int:
+        stream = engine.generate_as_done([([1, 2], SamplingParams(max_tokens=1)), ([1, 2], SamplingParams(max_tokens=60))])
+        await anext(stream)
+        await stream.aclose()
+        await engine.generate([3], SamplingParams(max_tokens=1))
+        return len(engine._active) + len(engine._waiting)
+
+    assert asyncio.run(leave()) == 0

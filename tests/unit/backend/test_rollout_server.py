@@ -24,8 +24,9 @@ class FakeEngine:
         self.asked.append((prompt, params))
         return Generation((7,), (-0.5,), "stop", self.policy_version, 2)
 
-    async def generate_many(self, requests):
-        return [await self.generate(prompt, params) for prompt, params in requests]
+    async def generate_as_done(self, requests):
+        for index, (prompt, params) in enumerate(requests):
+            yield [(index, await self.generate(prompt, params))]
 
     def abort_all(self):
         return ["one"]
@@ -72,16 +73,21 @@ def test_a_parameter_that_the_engine_would_not_apply_is_refused(wrong):
 
 
 def test_a_paused_server_holds_requests_until_it_resumes_and_a_leaving_one_answers_aborted():
+    async def collect(stream):
+        return [pair async for done in stream for pair in done]
+
     async def scenario():
         server = build_server()
         assert await server.abort_all_requests() == {"aborted_count": 1, "request_ids": ["one"]}
-        held = asyncio.create_task(server.generate_many([([1], {"max_tokens": 1})]))
+        held = asyncio.create_task(collect(server.generate_stream([([1], {"max_tokens": 1})])))
         await asyncio.sleep(0.02)
         was_done = held.done()
         await server.resume_generation()
-        (answered,) = await held
+        ((index, answered),) = await held
         await server.abort_all_requests(reject_request=True)
         rejected = await server.generate([1], {"max_tokens": 1}, "r")
+        streamed = await collect(server.generate_stream([([1], {"max_tokens": 1})]))
+        assert index == 0 and [(number, output.stop_reason) for number, output in streamed] == [(0, "aborted")]
         return was_done, answered, rejected, server._engine.cleared
 
     was_done, answered, rejected, cleared = asyncio.run(scenario())

@@ -122,10 +122,21 @@ def test_a_reply_without_tokens_or_log_probs_is_the_engines_failure(token_ids, l
 
 
 @pytest.mark.parametrize("reason", ["aborted", "abort"])
-def test_a_turn_that_the_server_gave_up_is_our_failure_and_not_a_cut_of_the_policys(reason):
-    output = SimpleNamespace(token_ids=[5], log_probs=[0.0], stop_reason=reason, extra_fields={})
+@pytest.mark.parametrize("token_ids, log_probs", [([5], [0.0]), ([], None)])
+def test_a_turn_that_the_server_gave_up_is_told_from_one_that_the_policy_was_cut_in(reason, token_ids, log_probs):
+    turn = read_token_output(SimpleNamespace(token_ids=token_ids, log_probs=log_probs, stop_reason=reason, extra_fields={}), end_ids=[1])
+    assert turn.is_aborted and not turn.is_length_stop
+    ended = SimpleNamespace(token_ids=[5, 1], log_probs=[0.0, 0.0], stop_reason=reason, extra_fields={})
+    assert not read_token_output(ended, end_ids=[1]).is_aborted, "it ended before the server gave it up"
+
+
+def test_a_turn_that_was_given_up_is_our_failure_where_nobody_resumes_it():
+    class GivingUp:
+        async def generate(self, request_id, prompt_ids, sampling):
+            return SampledTurn(token_ids=(5,), logprobs=(0.0,), min_version=1, max_version=1, is_length_stop=False, is_aborted=True)
+
     with pytest.raises(BackendError, match="gave the turn up"):
-        read_token_output(output, end_ids=[1])
+        asyncio.run(build(GivingUp())(QUESTION, MEMORY_TOOLS))
 
 
 def test_seeds_depend_on_every_part_of_a_request_and_on_nothing_else():
@@ -142,19 +153,28 @@ def test_end_ids_hold_the_templates_the_tokenizers_and_the_models_own():
 
 
 class FakeClient:
-    """verl's client with servers that count their calls."""
+    """verl's client with servers that count their calls. They answer the turns of a call one by one, the last first, and may die on the way."""
 
-    def __init__(self, fails: bool = False) -> None:
-        self.batches, self.released, self.fails = [], 0, fails
+    def __init__(self, answers: int = 99) -> None:
+        self.batches, self.released, self.answers = [], 0, answers
+        self.hold = asyncio.Event()  # before the answer to the first turn of a call
+        self.hold.set()
 
     async def _acquire_server(self, request_id, **fields):
+        async def later(reply):
+            return reply
+
         async def remote(requests):
             self.batches.append(len(requests))
-            if self.fails:
-                raise RuntimeError("server died")
-            return [SimpleNamespace(token_ids=[p[0], END], log_probs=[0.0, 0.0], stop_reason="stop", extra_fields={"global_steps": 1}) for p, _ in requests]
+            for count, (index, (prompt, _)) in enumerate(reversed(list(enumerate(requests)))):
+                if count >= self.answers:
+                    raise RuntimeError("server died")
+                if index == 0:
+                    await self.hold.wait()
+                fields = {"token_ids": [prompt[0], END], "log_probs": [0.0, 0.0], "stop_reason": "stop", "extra_fields": {"global_steps": 1}}
+                yield later([(index, SimpleNamespace(**fields))])
 
-        return "server", SimpleNamespace(generate_many=SimpleNamespace(remote=remote))
+        return "server", SimpleNamespace(generate_stream=SimpleNamespace(remote=remote))
 
     def _release_server(self, server_id, request_id=None):
         self.released += 1
@@ -176,8 +196,32 @@ def test_turns_that_arrive_together_travel_in_one_call_per_server_and_each_gets_
     assert client.released == 2
 
 
+def test_a_short_turn_does_not_wait_for_a_long_one_of_the_same_call():
+    async def ask():
+        client = FakeClient()
+        client.hold.clear()
+        server = BatchingServer(client)
+        turns = [asyncio.create_task(server.generate("r", [100 + i], SAMPLING)) for i in range(3)]
+        done, pending = await asyncio.wait(turns, timeout=0.2)
+        client.hold.set()
+        return [turn in done for turn in turns], (await turns[0]).token_ids[0]
+
+    assert asyncio.run(ask()) == ([False, True, True], 100)
+
+
+def test_a_server_that_dies_on_the_way_fails_the_turns_that_still_wait_for_it():
+    client = FakeClient(answers=2)
+
+    async def ask():
+        server = BatchingServer(client)
+        return await asyncio.gather(*[server.generate("r", [1], SAMPLING) for _ in range(3)], return_exceptions=True)
+
+    replies = asyncio.run(ask())
+    assert [isinstance(reply, BackendError) for reply in replies] == [True, False, False]
+
+
 def test_a_dead_server_fails_every_turn_that_waits_for_it():
-    client = FakeClient(fails=True)
+    client = FakeClient(answers=0)
 
     async def ask():
         server = BatchingServer(client)
@@ -195,6 +239,6 @@ def test_servers_without_seeds_are_not_sent_one():
         seen.update(kwargs["sampling_params"])
         return SimpleNamespace(token_ids=[END], log_probs=[0.0], stop_reason="stop", extra_fields={})
 
-    server = ClientServer(SimpleNamespace(generate=generate), passes_seed=False)
+    server = ClientServer(generate, passes_seed=False)
     asyncio.run(server.generate("r", [1], {**SAMPLING, "seed": 5}))
     assert "seed" not in seen and seen["max_tokens"] == 4
