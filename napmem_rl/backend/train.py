@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -63,7 +64,7 @@ def run_grpo(recipe: Recipe) -> Path:
     for notice in wandb.notices:
         print(f"notice: {notice}", flush=True)
     config = build_config(recipe, inputs)
-    step = _go_on_from_last(config, inputs)
+    step = _go_on_from_last(recipe, config, inputs)
     recipe.save_resolved(run_dir, inputs.bank_versions)
     settings = JobSettings.from_config(config)
     write_file(settings.bank_versions_file, json.dumps(dict(inputs.bank_versions)) + "\n")
@@ -74,6 +75,7 @@ def run_grpo(recipe: Recipe) -> Path:
             check_cluster(config, wait_s=recipe.job.start_timeout_s)
             _run_trainer(config)
     finally:
+        shutil.rmtree(stacks_dir(settings), ignore_errors=True)
         close_run(run_dir, recipe.report, trajectories_dir=settings.trajectories_dir, wandb=wandb)
     return run_dir
 
@@ -83,7 +85,7 @@ def stacks_dir(settings: JobSettings) -> str:
     return f"{tempfile.gettempdir()}/napmem_rl-stacks-{settings.job_name}"
 
 
-def _go_on_from_last(config: DictConfig, inputs: JobInputs) -> int:
+def _go_on_from_last(recipe: Recipe, config: DictConfig, inputs: JobInputs) -> int:
     """With `trainer.resume_mode: auto`, let verl load the last whole checkpoint of the run directory, and say so. Returns its step; 0 for a new start.
 
     Raises:
@@ -103,9 +105,12 @@ def _go_on_from_last(config: DictConfig, inputs: JobInputs) -> int:
         trainer.resume_mode = "disable"
         return 0
     trainer.resume_mode, trainer.resume_from_path = "resume_path", str(point.checkpoint.path)
+    changes = recipe.find_changes(point.checkpoint.path / "resolved.yaml")
+    if changes:
+        print(f"notice: the run that goes on was made with other settings: {'; '.join(changes)}", flush=True)
     last_step = trainer.total_training_steps or inputs.num_train_rows // config.data.train_batch_size * trainer.total_epochs
     if point.checkpoint.step >= last_step:
-        print(f"notice: step {last_step} was the last of this recipe: nothing is left to train", flush=True)
+        print(f"notice: step {last_step} is the last: nothing is left to train; a new run wants another trainer.default_local_dir", flush=True)
     return point.checkpoint.step
 
 

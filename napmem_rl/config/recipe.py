@@ -85,6 +85,13 @@ class Recipe:
         """The whole configuration: our sections, then verl's."""
         return _dump({"recipe": str(self.path), "overrides": list(self.overrides), "napmem": self.sections(), "verl": OmegaConf.to_container(self.verl)})
 
+    def find_changes(self, resolved: Path) -> tuple[str, ...]:
+        """How this configuration differs from an earlier `resolved_yaml` written to a file: "key: then → now" for each key, sorted."""
+        then, now = (yaml.safe_load(text) for text in (resolved.read_text(encoding="utf-8"), self.resolved_yaml()))
+        before, after = ({dotted: value for part in ("napmem", "verl") for dotted, value in walk(tree[part])} for tree in (then, now))
+        keys_of_both = sorted({*before, *after})
+        return tuple(f"{key}: {before.get(key)} → {after.get(key)}" for key in keys_of_both if before.get(key) != after.get(key))
+
     def summary_yaml(self) -> str:
         """Our sections in full and, of verl's keys, those that differ from verl's own defaults."""
         settings = OmegaConf.to_container(self.verl)

@@ -367,3 +367,12 @@ def test_the_page_about_recipes_lists_every_key_that_is_refused_and_every_key_of
 def test_every_key_that_is_refused_is_a_key_of_verl_or_ours() -> None:
     """A refusal of a key that does not exist any more would never be seen; this fails when the pin of verl moves."""
     assert [key for rule in refusals.NO_EFFECT for key in rule.keys if not keys.is_known(key)] == []
+
+
+def test_what_changed_since_an_earlier_start_is_told_key_by_key(tmp_path: Path) -> None:
+    recipe = load(tmp_path)
+    recipe.save_resolved(tmp_path / "run", {})
+    assert recipe.find_changes(tmp_path / "run" / "resolved.yaml") == ()
+    other = load(tmp_path, "actor_rollout_ref.actor.optim.lr=0.5", "memory.top_k=7")
+    changes = other.find_changes(tmp_path / "run" / "resolved.yaml")
+    assert changes == ("actor_rollout_ref.actor.optim.lr: 1e-06 → 0.5", "memory.top_k: 5 → 7")
