@@ -12,7 +12,7 @@ from napmem_rl.config.recipe import Recipe, load_recipe
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 GIVEN = ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=hashing")
 GRPO = sorted(path for path in RECIPES.rglob("*.yaml") if not path.name.startswith("sft"))
-JUDGE = {"grpo.yaml": ("judge.model=j",), "grpo_lora.yaml": ("judge.model=j",)}
+JUDGE = dict.fromkeys(("grpo.yaml", "grpo_lora.yaml", "async.yaml"), ("judge.model=j",))
 
 
 def load(path: Path) -> Recipe:

@@ -12,8 +12,10 @@ from napmem_rl.errors import ConfigError
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 OPEN = {
     "quickstart.yaml": ("data.dir=/d",),
+    "quickstart_async.yaml": ("data.dir=/d",),
     "napmem/smoke_locomo.yaml": ("data.dir=/d",),
     "napmem/grpo.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
+    "napmem/async.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
     "napmem/grpo_lora.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
 }
 

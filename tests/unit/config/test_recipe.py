@@ -214,7 +214,7 @@ def test_the_same_key_is_taken_where_it_does_something(tmp_path: Path) -> None:
         ("actor_rollout_ref.rollout.val_kwargs.n=0", "is not positive"),
         ("actor_rollout_ref.rollout.val_kwargs.temperature=-1", "is negative"),
         ("actor_rollout_ref.rollout.val_kwargs.top_k=20", "is not known to the transformers rollout server"),
-        ("trainer.v1.trainer_mode=colocate_async", "does not fit the sampler, which knows synchronous training alone"),
+        ("trainer.v1.trainer_mode=separate_async", "which this project has never run"),
         ("judge.kind=openai", "the name of the judge's model"),
         ("platform=tpu", "expected cpu or gpu"),
     ],
