@@ -1,12 +1,14 @@
 """A rollout server that is made slow, for benchmarks and tests alone: what a long-tailed load does to a trainer shows on two idle cores.
 
 Named beside the plugin in ``VERL_USE_EXTERNAL_MODULES`` it takes the place of the transformers rollout server. Tokens are those of the real engine; each
-turn then waits as if every token took `NAPMEM_SLOW_TOKEN_S` times a log-normal factor of its own (median 1, `NAPMEM_SLOW_SIGMA`, seeded by the turn).
+turn then waits as if every token took `NAPMEM_SLOW_TOKEN_S` times a log-normal factor of its own (median 1, `NAPMEM_SLOW_SIGMA`, seeded by the turn). The
+factor ends at its 99th percentile, as a limit on tokens ends the tail of a real load.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 from collections import defaultdict
@@ -18,12 +20,13 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 from napmem_rl.backend.plugin import ROLLOUT_NAME
 
+LARGEST_Z = 2.326  # 99th percentile of a standard normal variable
 TOKEN_VARIABLE, SIGMA_VARIABLE = "NAPMEM_SLOW_TOKEN_S", "NAPMEM_SLOW_SIGMA"
 
 
 def compute_delay(seed: int, *, token_s: float, sigma: float) -> float:
     """Seconds a token of the turn with this seed."""
-    return token_s * random.Random(f"slow/{seed}").lognormvariate(0.0, sigma)
+    return token_s * math.exp(sigma * min(random.Random(f"slow/{seed}").gauss(0.0, 1.0), LARGEST_Z))
 
 
 class SlowTurns:
@@ -32,20 +35,21 @@ class SlowTurns:
     def __init__(self, *, token_s: float, sigma: float) -> None:
         self._token_s, self._sigma = token_s, sigma
         self._cut = asyncio.Event()
-        self._delays: dict[tuple[int, ...], list[float]] = defaultdict(list)  # of turns that were cut, by all their tokens so far
+        self._cut_turns: dict[tuple[int, ...], list[tuple[float, float]]] = defaultdict(list)  # tokens so far -> (delay, seconds spent on the next token)
 
     async def release(self, prompt: Sequence[int], seed: int, token_ids: Sequence[int]) -> int:
         """Wait for these tokens; returns how many of them were out when the turn ended or was cut."""
-        known = self._delays.get(tuple(prompt))
-        delay = known.pop() if known else compute_delay(seed, token_s=self._token_s, sigma=self._sigma)
+        known = self._cut_turns.get(tuple(prompt))
+        delay, spent = known.pop() if known else (compute_delay(seed, token_s=self._token_s, sigma=self._sigma), 0.0)
         clock = asyncio.get_running_loop().time
         started = clock()
         try:
-            await asyncio.wait_for(self._cut.wait(), delay * len(token_ids))
+            await asyncio.wait_for(self._cut.wait(), max(0.0, delay * len(token_ids) - spent))
         except TimeoutError:
             return len(token_ids)
-        count = min(int((clock() - started) / delay), len(token_ids) - 1)
-        self._delays[(*prompt, *token_ids[:count])].append(delay)
+        spent += clock() - started
+        count = min(int(spent / delay), len(token_ids) - 1)
+        self._cut_turns[(*prompt, *token_ids[:count])].append((delay, spent - count * delay))
         return count
 
     def cut(self) -> None:

@@ -24,6 +24,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CITIES = ("oslo", "rome", "lima", "bern")
 PEOPLE = ("ana", "ben", "cleo", "dan")
+LONG = 30  # repetitions of a question of five tokens
 NUM_STEPS = 12  # that the rows suffice for; the shared job takes two
 
 
@@ -95,12 +96,31 @@ def job_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def finished_job(job_data: Path, judge_url: str, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
     """The job, run once."""
-    run_dir = tmp_path_factory.mktemp("grpo_run") / "run"
-    recipe = Path(__file__).with_name("tiny_grpo.yaml")
-    arguments = [f"data.dir={job_data}", f"trainer.default_local_dir={run_dir}", f"judge.base_url={judge_url}"]
+    return run_job("tiny_grpo.yaml", job_data, judge_url, tmp_path_factory.mktemp("grpo_run") / "run")
+
+
+@pytest.fixture(scope="session")
+def async_job(job_data: Path, judge_url: str, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
+    """The asynchronous job, run once."""
+    return run_job("tiny_async.yaml", job_data, judge_url, tmp_path_factory.mktemp("async_run") / "run")
+
+
+@pytest.fixture(scope="session")
+def vllm_job(judge_url: str, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
+    """The job with vLLM as its rollout server, run once. Questions are so long that vLLM keeps their beginnings from step to step."""
+    directory = tmp_path_factory.mktemp("vllm_data")
+    write_banks(directory / "banks")
+    write_rows(directory, times=LONG)
+    write_model(directory / "model", times=LONG, width=64)  # vLLM knows no attention head of 24
+    return run_job("tiny_grpo.yaml", directory, judge_url, tmp_path_factory.mktemp("vllm_run") / "run", "actor_rollout_ref.rollout.name=vllm")
+
+
+def run_job(recipe: str, data_dir: Path, judge_url: str, run_dir: Path, *overrides: str) -> FinishedJob:
+    """Run a recipe of this directory to its end."""
+    arguments = [f"data.dir={data_dir}", f"trainer.default_local_dir={run_dir}", f"judge.base_url={judge_url}", *overrides]
     started = time.monotonic()
-    done = run_launcher([str(recipe), *arguments])
-    return FinishedJob(run_dir, job_data, done.stdout + done.stderr, done.returncode, time.monotonic() - started)
+    done = run_launcher([str(Path(__file__).with_name(recipe)), *arguments])
+    return FinishedJob(run_dir, data_dir, done.stdout + done.stderr, done.returncode, time.monotonic() - started)
 
 
 def run_launcher(arguments: list[str], *, timeout_s: float = 600.0) -> subprocess.CompletedProcess[str]:
@@ -130,14 +150,14 @@ def write_banks(directory: Path) -> None:
         save_bank(directory / person, bank_id=person, messages=messages, records=records, tracks=[track], profile=profile, writer="test")
 
 
-def write_rows(directory: Path) -> None:
-    """Four questions a step, the last of each four about fog, where the judge gives no verdict."""
+def write_rows(directory: Path, *, times: int = 1) -> None:
+    """Four questions a step, the last of each four about fog, where the judge gives no verdict. Each is asked `times` over, which makes it long."""
     from napmem_rl.data.rows import save_rows
     from napmem_rl.schema import AnswerKey, Task
 
     def pair(name: str, index: int) -> tuple[Task, AnswerKey]:
         person, city = PEOPLE[index % 4], CITIES[index % 4]
-        question = f"does {person} like fog ?" if index % 4 == 3 else f"where does {person} live ?"
+        question = " ".join([f"does {person} like fog ?" if index % 4 == 3 else f"where does {person} live ?"] * times)
         task = Task(task_id=f"{name}-{index}", bank_id=person, question=question, category="fact", needs_memory=True, asked_at="2024-04-01T00:00:00")
         return task, AnswerKey(task_id=task.task_id, references=(city,), evidence_ids=("msg:1",))
 
@@ -145,8 +165,8 @@ def write_rows(directory: Path) -> None:
     save_rows(directory / "dev.parquet", [pair("dev", i) for i in range(4)], data_source="tiny")
 
 
-def write_model(directory: Path) -> None:
-    """A Llama of two small layers that mostly writes well-formed episodes: an answer at once, or a search and then an answer."""
+def write_model(directory: Path, *, times: int = 1, width: int = 48) -> None:
+    """A Llama of two small layers that mostly writes well-formed episodes: an answer at once, or a search and then an answer. `times` as in the rows."""
     import torch
 
     from napmem_rl.backend.tiny_policy import build_model, build_tokenizer, save_policy
@@ -161,7 +181,7 @@ def write_model(directory: Path) -> None:
     def episode() -> list[int]:
         index = rng.randrange(4)
         person, city = PEOPLE[index], CITIES[index]
-        question = rng.choice([f"where does {person} live ?", f"does {person} like fog ?"])
+        question = " ".join([rng.choice([f"where does {person} live ?", f"does {person} like fog ?"])] * times)
         messages = [{"role": "user", "content": question}]
         if rng.random() < 0.5:
             call = render_call(ToolCall(name="search_records", arguments={"query": f"{person} live"}), "hermes")
@@ -170,7 +190,7 @@ def write_model(directory: Path) -> None:
         messages.append({"role": "assistant", "content": f"<answer>{rng.choice([city, rng.choice(CITIES)])}</answer>"})
         return tokenizer(tokenizer.apply_chat_template(messages, tokenize=False), add_special_tokens=False)["input_ids"]
 
-    model = build_model(tokenizer, seed=0, width=48, layers=2, heads=2, ffn=96)
+    model = build_model(tokenizer, seed=0, width=width, layers=2, heads=2, ffn=96)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(80):
         rows = [episode() for _ in range(16)]

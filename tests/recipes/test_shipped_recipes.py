@@ -70,6 +70,23 @@ def test_the_lora_recipe_differs_in_adapters_rate_and_name_alone() -> None:
     }
 
 
+@pytest.mark.parametrize(("name", "base"), [("napmem/async.yaml", "napmem/grpo.yaml"), ("quickstart_async.yaml", "quickstart.yaml")])
+def test_an_asynchronous_recipe_differs_in_mode_correction_and_name_alone(name: str, base: str) -> None:
+    synchronous, asynchronous = load(base), load(name)
+    assert asynchronous.sections() == synchronous.sections()
+    differing = {key: asynchronous.changed.get(key) for key in asynchronous.changed if asynchronous.changed.get(key) != synchronous.changed.get(key)}
+    assert {key: value for key, value in differing.items() if "name" not in key and "local_dir" not in key} == {
+        "algorithm.rollout_correction.rollout_is": "token",
+        "trainer.v1.trainer_mode": "colocate_async",
+        "trainer.v1.sampler.max_off_policy_threshold": 3,
+    }
+    sampler = asynchronous.verl.trainer.v1.sampler
+    assert (sampler.max_off_policy_strategy, asynchronous.verl.trainer.v1.colocate_async.num_warmup_batches) == ("wait", 1)
+    correction = asynchronous.verl.algorithm.rollout_correction
+    assert (correction.rollout_is_threshold, correction.bypass_mode, correction.rollout_rs) == (2.0, False, None)
+    assert asynchronous.verl.actor_rollout_ref.rollout.calculate_log_probs
+
+
 def test_the_quickstart_recipe_is_the_measured_one() -> None:
     verl = load("quickstart.yaml").verl
     assert (verl.data.train_batch_size, verl.actor_rollout_ref.rollout.n, verl.trainer.total_training_steps) == (16, 8, 90)

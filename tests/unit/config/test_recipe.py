@@ -214,7 +214,8 @@ def test_the_same_key_is_taken_where_it_does_something(tmp_path: Path) -> None:
         ("actor_rollout_ref.rollout.val_kwargs.n=0", "is not positive"),
         ("actor_rollout_ref.rollout.val_kwargs.temperature=-1", "is negative"),
         ("actor_rollout_ref.rollout.val_kwargs.top_k=20", "is not known to the transformers rollout server"),
-        ("trainer.v1.trainer_mode=separate_async", "which this project has never run"),
+        ("trainer.v1.trainer_mode=separate_async", "needs rollout servers on devices of their own"),
+        ("trainer.v1.trainer_mode=other", "expected sync or colocate_async"),
         ("judge.kind=openai", "the name of the judge's model"),
         ("platform=tpu", "expected cpu or gpu"),
     ],
@@ -355,6 +356,36 @@ def test_a_dry_run_prints_the_configuration_and_checks_paths_without_loading_tor
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
     assert done.stdout.splitlines()[-1] == "0 set()", done.stderr
+
+
+ASYNC = ("trainer.v1.trainer_mode=colocate_async",)
+CORRECTION, SAMPLER = "algorithm.rollout_correction", "trainer.v1.sampler"
+
+
+def test_asynchronous_training_is_taken_and_says_what_it_leaves_uncorrected(tmp_path: Path) -> None:
+    plain = load(tmp_path, *ASYNC)
+    assert plain.verl.trainer.v1.sampler.max_off_policy_strategy == "wait"
+    assert any("rollout_is=token corrects for it" in notice for notice in plain.notices)
+    corrected = load(tmp_path, *ASYNC, f"{CORRECTION}.rollout_is=token", f"{CORRECTION}.rollout_is_threshold=3")
+    assert corrected.notices == ()
+    dropping = load(tmp_path, *ASYNC, f"{CORRECTION}.rollout_is=token", f"{SAMPLER}.max_off_policy_strategy=drop", "data.gen_batch_size=1")
+    assert ["long episodes" in notice for notice in dropping.notices] == [True]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ((*ASYNC, f"{SAMPLER}.max_off_policy_threshold=1"), "at least num_warmup_batches + 1 = 2"),
+        ((*ASYNC, "trainer.v1.colocate_async.num_warmup_batches=8"), "at least num_warmup_batches + 1 = 9"),
+        ((*ASYNC, f"{SAMPLER}.max_off_policy_strategy=drop"), "key data.gen_batch_size: does not fit"),
+        ((*ASYNC, f"{SAMPLER}.max_off_policy_strategy=forget"), "expected wait or drop"),
+        ((f"{SAMPLER}.max_off_policy_threshold=2",), "would do nothing: synchronous training trains on no older weights"),
+        ((*ASYNC, f"{SAMPLER}.sync_refill_failed_groups=true"), "would do nothing: a failed group ends the job"),
+        ((*ASYNC, f"{CORRECTION}.rollout_is_threshold=3"), f"would do nothing: {CORRECTION}.rollout_is is null"),
+    ],
+)
+def test_settings_of_asynchronous_training_that_do_not_fit_together_are_refused(tmp_path: Path, overrides: tuple[str, ...], words: str) -> None:
+    assert words in refusal(tmp_path, *overrides)
 
 
 def test_the_page_about_recipes_lists_every_key_that_is_refused_and_every_key_of_ours() -> None:
