@@ -77,7 +77,9 @@ def test_an_asynchronous_recipe_differs_in_mode_correction_and_name_alone(name: 
     differing = {key: asynchronous.changed.get(key) for key in asynchronous.changed if asynchronous.changed.get(key) != synchronous.changed.get(key)}
     assert {key: value for key, value in differing.items() if "name" not in key and "local_dir" not in key} == {
         "algorithm.rollout_correction.rollout_is": "token",
+        "algorithm.rollout_correction.rollout_is_threshold": 2.0,
         "trainer.v1.trainer_mode": "colocate_async",
+        "trainer.v1.colocate_async.num_warmup_batches": 1,
         "trainer.v1.sampler.max_off_policy_threshold": 3,
     }
     sampler = asynchronous.verl.trainer.v1.sampler
