@@ -17,6 +17,7 @@ from napmem_rl.backend.settings import JobSettings
 
 ATTENTION_KEYS = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
+SHARDS = {"model": "model", "optimizer": "optim", "extra": "extra_state"}  # of `checkpoint.save_contents`, as verl's FSDP engines name their files
 PROVENANCE_FILES = ("resolved.yaml", "provenance.json")
 
 
@@ -31,8 +32,22 @@ class SealingCallback(CheckpointCallback):
         for config in Path(checkpoint_dir).glob("*/huggingface/config.json"):
             repair_export(config)
         bank_versions = json.loads(JobSettings.from_config(self.config).bank_versions_file.read_text(encoding="utf-8"))
-        seal_checkpoint(Path(checkpoint_dir), step=global_step, bank_versions=bank_versions)
+        seal_checkpoint(Path(checkpoint_dir), step=global_step, bank_versions=bank_versions, expected=list_shards(self.config))
         write_tracker(run_dir, global_step)
+
+
+def list_shards(config: Any) -> list[str]:
+    """Files that the actor's learners write into each checkpoint, one of each kind a learner, relative to it.
+
+    Args:
+        config: verl's.
+    """
+    actor = config.actor_rollout_ref.actor
+    if not str(actor.strategy).startswith("fsdp"):
+        return []
+    world_size = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    kinds = [SHARDS[content] for content in actor.checkpoint.save_contents if content in SHARDS]
+    return [f"actor/{kind}_world_size_{world_size}_rank_{rank}.pt" for kind in kinds for rank in range(world_size)]
 
 
 def repair_export(path: Path) -> None:

@@ -58,19 +58,20 @@ def _accept_forever(listener: socket.socket) -> None:
         listener.accept()[0].close()
 
 
-def check_cluster(config: DictConfig, *, wait_s: float, answer_s: float = ANSWER_TIMEOUT_S) -> None:
+def check_cluster(config: DictConfig, *, wait_s: float, answer_s: float = ANSWER_TIMEOUT_S, poll: Callable[[], None] = lambda: None) -> None:
     """Look at the whole cluster before the trainer is placed on it.
 
     Args:
         config: verl's config with our sub-tree, as the trainer will get it; the run directory holds what `run_grpo` writes first.
         wait_s: how long to wait for nodes that have not joined yet, or are busy. A Ray that this process started itself is not waited for.
         answer_s: how long each node may take to look.
+        poll: called while waiting for room; what it raises ends the check.
 
     Raises:
         ConfigError: the cluster does not fit the recipe, or a node does not see what it needs; the message holds every point.
     """
     needs = compute_needs(config)
-    problems = wait_for_room(needs, wait_s=0.0 if _is_own_ray() else wait_s)
+    problems = wait_for_room(needs, wait_s=0.0 if _is_own_ray() else wait_s, poll=poll)
     found, notices = check_nodes(config, needs, answer_s=answer_s)
     for notice in notices:
         _say(f"notice: {notice}")
@@ -88,16 +89,18 @@ def _find_lost_run_dir(config: DictConfig) -> list[str]:
     return [f"run directory {run_dir}: lies in this job's copy of the code, which Ray removes; give trainer.default_local_dir as an absolute path"]
 
 
-def wait_for_room(needs: Needs, *, wait_s: float, list_rooms: Callable[[], list[NodeRoom]] | None = None) -> list[str]:
+def wait_for_room(needs: Needs, *, wait_s: float, list_rooms: Callable[[], list[NodeRoom]] | None = None, poll: Callable[[], None] = lambda: None) -> list[str]:
     """Wait until the job fits, saying what is missing. Returns what is still missing when time is up; empty where it fits.
 
     Args:
         needs: of the job.
         wait_s: seconds.
         list_rooms: asks the cluster; Ray unless given.
+        poll: called between two looks; what it raises ends the waiting.
     """
     started, said = time.monotonic(), -math.inf
     while problems := find_shortages(needs, (list_rooms or list_node_rooms)()):
+        poll()
         waited = time.monotonic() - started
         if waited >= wait_s:
             return [f"{problem} (after {waited:.0f} s)" for problem in problems] if wait_s else problems

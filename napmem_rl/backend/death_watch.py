@@ -41,13 +41,23 @@ class DeathWatch:
                 name = self._pending.pop(ref)
                 try:
                     ray.get(ref)
-                except ray.exceptions.ActorUnavailableError:
-                    pass  # it is being restarted
-                except ray.exceptions.RayActorError as error:
-                    self._dead[name] = " ".join(str(error).split())[:500]
-                    continue
+                except ray.exceptions.RayError as error:
+                    if means_death(error):
+                        self._dead[name] = " ".join(str(error).split())[:500]
+                        continue
                 self._pending[_ping(self._actors[name])] = name
             return dict(self._dead)
+
+
+def means_death(error: Exception) -> bool:
+    """Whether a call failed because its actor is gone. Ray has other errors for that beside `RayActorError`: of one that was killed for want of memory, or
+    whose placement group or node went.
+
+    Args:
+        error: what a call raised.
+    """
+    alive = (ray.exceptions.ActorUnavailableError, ray.exceptions.RayTaskError)  # being restarted; the call itself failed
+    return isinstance(error, ray.exceptions.RayError) and not isinstance(error, alive)
 
 
 def _ping(actor: Any) -> Any:

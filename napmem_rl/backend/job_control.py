@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from napmem_rl.errors import BackendError
 
-CALL_TIMEOUT_S = 60.0
+CALL_TIMEOUT_S = 600.0  # a busy machine is no reason to end a job; an actor that is gone fails a call at once
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,12 +55,13 @@ class JobControl:
 
 
 def start_control(job_name: str) -> Any:
-    """Start the actor; it dies with the driver.
+    """Start the actor on the driver's node; it dies with the driver, and with no other node.
 
     Args:
         job_name: keeps jobs that share a cluster apart.
     """
-    return ray.remote(JobControl).options(name=control_name(job_name), num_cpus=0, max_restarts=0).remote()
+    here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(JobControl).options(name=control_name(job_name), num_cpus=0, max_restarts=0, scheduling_strategy=here).remote()
 
 
 def control_name(job_name: str) -> str:
@@ -80,10 +82,12 @@ class TrainerLink:
         """See `JobControl.beat`.
 
         Raises:
-            BackendError: the control actor, and with it the driver, is gone.
+            BackendError: the control actor, and with it the driver, is gone or does not answer.
         """
         try:
             return ray.get(self._actor.beat.remote(step, after), timeout=CALL_TIMEOUT_S)
+        except ray.exceptions.GetTimeoutError as error:
+            raise BackendError.of("control actor on the driver's node", f"did not answer within {CALL_TIMEOUT_S:.0f} s: training stops") from error
         except ray.exceptions.RayError as error:
             raise BackendError.of("driver", f"is gone ({type(error).__name__}): training stops") from error
 

@@ -8,9 +8,11 @@ sealed checkpoint whose files are all there is ever resumed from; the tracker is
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +20,12 @@ from pathlib import Path
 from napmem_rl.atomic import sync_directory, write_file
 from napmem_rl.errors import BankError, CheckpointError, ConfigError
 
+logger = logging.getLogger(__name__)
+
 SEAL = "checkpoint.json"
 TRACKER = "latest_checkpointed_iteration.txt"  # verl's name
 BEST = "best.json"
+SEE_TIMEOUT_S = 90.0  # for files of other nodes to be seen here: NFS keeps listings of directories for up to a minute
 _STEP_DIR = re.compile(r"global_step_(\d+)")
 _SHARD = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 
@@ -36,12 +41,23 @@ class Checkpoint:
     world_size: int | None = None
 
 
-def seal_checkpoint(directory: Path, *, step: int, bank_versions: Mapping[str, str]) -> None:
+def seal_checkpoint(
+    directory: Path, *, step: int, bank_versions: Mapping[str, str], expected: Sequence[str] = (), see_timeout_s: float = SEE_TIMEOUT_S
+) -> None:
     """Declare a checkpoint finished: its files are flushed to disk, then listed in `SEAL`.
 
+    Args:
+        directory: the checkpoint.
+        step: of the trainer.
+        bank_versions: content versions that the job runs with.
+        expected: files that must be there, relative to `directory`: learners on other nodes wrote some of them.
+        see_timeout_s: how long to wait until they are seen.
+
     Raises:
-        OSError: the disk is full or fails; the checkpoint then stays unsealed.
+        CheckpointError: an expected file is not there. The checkpoint stays unsealed.
+        OSError: the disk is full or fails; the same.
     """
+    _wait_for_files(directory, expected, see_timeout_s)
     files = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != SEAL}
     for path in files.values():
         _sync_file(path)
@@ -49,6 +65,16 @@ def seal_checkpoint(directory: Path, *, step: int, bank_versions: Mapping[str, s
         sync_directory(folder)
     seal = {"step": step, "bank_versions": dict(bank_versions), "files": {name: path.stat().st_size for name, path in files.items()}}
     write_file(directory / SEAL, json.dumps(seal, indent=1) + "\n")
+
+
+def _wait_for_files(directory: Path, names: Sequence[str], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while missing := [name for name in names if not (directory / name).is_file()]:
+        if time.monotonic() >= deadline:
+            fix = "Put trainer.default_local_dir on a path that all nodes share."
+            problem = f"{len(missing)} of {len(names)} files of its learners are not seen here"
+            raise CheckpointError.of(f"checkpoint {directory}", problem, got=missing[:3], fix=fix)
+        time.sleep(min(0.5, timeout_s))
 
 
 def write_tracker(run_dir: Path, step: int) -> None:
@@ -120,6 +146,35 @@ def prepare_resume(run_dir: Path, *, bank_versions: Mapping[str, str], world_siz
     return ResumePoint(checkpoint=last, notices=tuple(notices))
 
 
+def check_resume_path(run_dir: Path, path: Path, *, bank_versions: Mapping[str, str], world_size: int) -> Checkpoint:
+    """The checkpoint that `trainer.resume_mode=resume_path` begins from.
+
+    Args:
+        run_dir: of the job about to start. It must hold no checkpoint that the job would write over: a job that died meanwhile would leave a mixture of both.
+        path: `trainer.resume_from_path`.
+        bank_versions, world_size: see `prepare_resume`.
+
+    Raises:
+        CheckpointError: it is none, or is broken.
+        BankError, ConfigError: see `prepare_resume`, and for a run directory that holds others.
+    """
+    match = _STEP_DIR.fullmatch(path.name)
+    if match is None or not path.is_dir():
+        raise CheckpointError.of("key trainer.resume_from_path", "is no checkpoint", got=str(path), expected="a directory called global_step_<N>")
+    checkpoint = _inspect(path, int(match[1]))
+    if checkpoint.problem is not None:
+        raise CheckpointError.of(f"checkpoint {path}", checkpoint.problem, fix="Give another in trainer.resume_from_path.")
+    _check_banks(checkpoint, bank_versions)
+    _check_world(checkpoint, world_size)
+    is_own = path.resolve().parent == run_dir.resolve()
+    others = [found.step for found in find_checkpoints(run_dir) if not is_own or found.step > checkpoint.step]
+    if others:
+        fix = "Give another trainer.default_local_dir, move them away, or go on from the latest with trainer.resume_mode=auto."
+        problem = f"holds checkpoints that a run from {path.name} of {path.parent} would write over"
+        raise ConfigError.of(f"run directory {run_dir}", problem, got=others, fix=fix)
+    return checkpoint
+
+
 def refuse_old_checkpoints(run_dir: Path) -> None:
     """Raise ConfigError where a job that must not resume would write over checkpoints of an earlier one."""
     steps = [checkpoint.step for checkpoint in find_checkpoints(run_dir)]
@@ -167,15 +222,25 @@ def _move_aside(path: Path) -> Path:
 
 
 def prune_checkpoints(run_dir: Path, *, keep: int | None, spare: Sequence[int] = ()) -> list[Path]:
-    """Delete all whole checkpoints but the latest `keep` and those of the steps `spare`; returns what was deleted. None keeps all."""
+    """Delete all whole checkpoints but the latest `keep` and those of the steps `spare`; returns what was deleted. None keeps all.
+
+    One that cannot be deleted (somebody reads it over NFS) is a warning: the checkpoint that was just written is none the worse.
+    """
     if keep is None:
         return []
     whole = [checkpoint for checkpoint in find_checkpoints(run_dir) if checkpoint.problem is None]
     doomed = [checkpoint.path for checkpoint in whole[: max(0, len(whole) - keep)] if checkpoint.step not in spare]
-    for path in doomed:
+    return [path for path in doomed if _delete(path)]
+
+
+def _delete(path: Path) -> bool:
+    try:
         (path / SEAL).unlink()  # first: a removal cut short must not leave something that looks whole
         shutil.rmtree(path)
-    return doomed
+    except OSError as error:
+        logger.warning("checkpoint %s could not be deleted (%s): remove it when nobody reads it", path, error)
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,12 +1,42 @@
-"""Files of a run directory: what a new start moves aside so that nothing is lost and nothing is there twice."""
+"""Files of a run directory: one job at a time, and what a new start moves aside so that nothing is lost and nothing is there twice."""
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from napmem_rl.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+LOCK = ".lock"
 _OF_A_STEP = re.compile(r"(?:step|val)_(\d+)\..*jsonl")
+
+
+@contextmanager
+def hold_run_dir(run_dir: Path) -> Iterator[None]:
+    """Keep other jobs out of a run directory within the block: a second one would take a checkpoint that is being written for a broken one, and move it.
+
+    The lock is the operating system's and ends with this process, however that ends. Where a file system knows no locks, the block runs without.
+
+    Raises:
+        ConfigError: another job holds it.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            fix = "Wait until it has ended, or give another trainer.default_local_dir."
+            raise ConfigError.of(f"run directory {run_dir}", "is in use by another job", fix=fix) from error
+        except OSError as error:
+            logger.warning("run directory %s cannot be locked (%s): see that no other job uses it", run_dir, error)
+        yield
 
 
 def keep_previous(path: Path) -> None:

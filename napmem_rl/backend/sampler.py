@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import transfer_queue as tq
@@ -56,6 +57,7 @@ class GroupSampler(ReplayBufferAsync):
         self.stall_timeout_s = float(options.get("stall_timeout_s", 1800.0))
         self._last_progress: tuple[Any, float] = (None, time.monotonic())
         self._facts = GroupFacts()
+        self.report_progress: Callable[[str], None] | None = None  # called with the partition whenever its rollouts got on
         self.validation_causes: Counter[str] = Counter()  # why sessions of the current validation left no row
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
@@ -155,6 +157,8 @@ class GroupSampler(ReplayBufferAsync):
         now = time.monotonic()
         if state != self._last_progress[0]:
             self._last_progress = (state, now)
+            if self.report_progress is not None:
+                self.report_progress(partition_id)
         elif now - self._last_progress[1] > self.stall_timeout_s:
             raise BackendError.of(
                 f"{partition_id} rollouts",

@@ -22,13 +22,13 @@ from napmem_rl.atomic import write_file
 from napmem_rl.backend.cluster_check import check_cluster
 from napmem_rl.backend.job_control import start_control
 from napmem_rl.backend.preflight import JobInputs, check_inputs
-from napmem_rl.backend.run_checkpoints import prepare_resume, refuse_old_checkpoints
+from napmem_rl.backend.run_checkpoints import check_resume_path, prepare_resume, refuse_old_checkpoints
 from napmem_rl.backend.run_end import close_run
-from napmem_rl.backend.run_files import keep_previous, set_aside_later_steps
+from napmem_rl.backend.run_files import hold_run_dir, keep_previous, set_aside_later_steps
 from napmem_rl.backend.settings import SUBTREE, JobSettings
 from napmem_rl.backend.stacks import DIRECTORY_VARIABLE
 from napmem_rl.backend.wandb_tables import plan_wandb
-from napmem_rl.backend.watchdog import Watchdog, stop_on_signals
+from napmem_rl.backend.watchdog import StopRequest, Watchdog, keep_sigterm, stop_on_signals
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.errors import BackendError, NapMemError
 
@@ -64,19 +64,19 @@ def run_grpo(recipe: Recipe) -> Path:
     for notice in wandb.notices:
         print(f"notice: {notice}", flush=True)
     config = build_config(recipe, inputs)
-    step = _go_on_from_last(recipe, config, inputs)
-    recipe.save_resolved(run_dir, inputs.bank_versions)
-    settings = JobSettings.from_config(config)
-    write_file(settings.bank_versions_file, json.dumps(dict(inputs.bank_versions)) + "\n")
-    keep_previous(run_dir / METRICS_FILE)
-    set_aside_later_steps(settings.trajectories_dir, step)
-    try:
-        with ray_cluster(config, build_env(recipe, run_dir) | dict(wandb.env) | {DIRECTORY_VARIABLE: stacks_dir(settings)}):
-            check_cluster(config, wait_s=recipe.job.start_timeout_s)
-            _run_trainer(config)
-    finally:
-        shutil.rmtree(stacks_dir(settings), ignore_errors=True)
-        close_run(run_dir, recipe.report, trajectories_dir=settings.trajectories_dir, wandb=wandb)
+    with hold_run_dir(run_dir):
+        step = _go_on_from_last(recipe, config, inputs)
+        recipe.save_resolved(run_dir, inputs.bank_versions)
+        settings = JobSettings.from_config(config)
+        write_file(settings.bank_versions_file, json.dumps(dict(inputs.bank_versions)) + "\n")
+        keep_previous(run_dir / METRICS_FILE)
+        set_aside_later_steps(settings.trajectories_dir, step)
+        try:
+            with ray_cluster(config, build_env(recipe, run_dir) | dict(wandb.env) | {DIRECTORY_VARIABLE: stacks_dir(settings)}) as is_ours:
+                _run_on_cluster(config, wait_s=recipe.job.start_timeout_s, may_force=is_ours)
+        finally:
+            shutil.rmtree(stacks_dir(settings), ignore_errors=True)
+            close_run(run_dir, recipe.report, trajectories_dir=settings.trajectories_dir, wandb=wandb)
     return run_dir
 
 
@@ -89,16 +89,19 @@ def _go_on_from_last(recipe: Recipe, config: DictConfig, inputs: JobInputs) -> i
     """With `trainer.resume_mode: auto`, let verl load the last whole checkpoint of the run directory, and say so. Returns its step; 0 for a new start.
 
     Raises:
-        BankError, ConfigError: see `prepare_resume` and `refuse_old_checkpoints`.
+        BankError, CheckpointError, ConfigError: see `prepare_resume`, `check_resume_path` and `refuse_old_checkpoints`.
     """
     trainer = config.trainer
     run_dir = Path(trainer.default_local_dir).absolute()
     if trainer.resume_mode == "disable":
         refuse_old_checkpoints(run_dir)
         return 0
-    if trainer.resume_mode != "auto":  # resume_path: verl checks it
-        return int(str(trainer.resume_from_path).rpartition("global_step_")[2] or 0)
-    point = prepare_resume(run_dir, bank_versions=inputs.bank_versions, world_size=trainer.nnodes * trainer.n_gpus_per_node)
+    job = {"bank_versions": inputs.bank_versions, "world_size": trainer.nnodes * trainer.n_gpus_per_node}
+    if trainer.resume_mode == "resume_path":
+        given = check_resume_path(run_dir, Path(str(trainer.resume_from_path)).expanduser().absolute(), **job)
+        trainer.resume_from_path = str(given.path)
+        return given.step
+    point = prepare_resume(run_dir, **job)
     for notice in point.notices:
         print(f"notice: {notice}", flush=True)
     if point.checkpoint is None:
@@ -190,17 +193,18 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def ray_cluster(config: DictConfig, env: Mapping[str, str]) -> Iterator[None]:
+def ray_cluster(config: DictConfig, env: Mapping[str, str]) -> Iterator[bool]:
     """Join a cluster that is named (RAY_ADDRESS, `ray_kwargs.ray_init.address`, a Ray job), else start Ray on this machine and stop it afterwards.
 
     Options that say how large Ray is to be (`num_cpus`, `num_gpus`: every CPU recipe) start one of our own although another may run here. Without them Ray
-    joins what `ray start` has started on this machine. A Ray that this process is already connected to is used as it is and left running.
+    joins what `ray start` has started on this machine. A Ray that this process is already connected to is used as it is and left running:
+    the block then gets False.
 
     Raises:
         BackendError: Ray did not start.
     """
     if ray.is_initialized():
-        yield
+        yield False
         return
     options = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
     is_cluster = bool(options.get("address") or os.environ.get("RAY_ADDRESS"))
@@ -212,28 +216,35 @@ def ray_cluster(config: DictConfig, env: Mapping[str, str]) -> Iterator[None]:
     runtime_env["env_vars"] = dict(env)
     with environment(env):
         try:
-            ray.init(**options, runtime_env=runtime_env, logging_level=logging.WARNING)
+            with keep_sigterm():
+                ray.init(**options, runtime_env=runtime_env, logging_level=logging.WARNING)
         except (RuntimeError, ConnectionError, ValueError) as error:
             raise BackendError.of("Ray", f"did not start ({type(error).__name__}: {error})") from error
         try:
-            yield
+            yield True
         finally:
             ray.shutdown()
 
 
-def _run_trainer(config: DictConfig) -> None:
+def _run_on_cluster(config: DictConfig, *, wait_s: float, may_force: bool) -> None:
+    with stop_on_signals() as request:
+        check_cluster(config, wait_s=wait_s, poll=request.raise_if_stopped)
+        request.raise_if_stopped()
+        _run_trainer(config, request, may_force=may_force)
+
+
+def _run_trainer(config: DictConfig, request: StopRequest, *, may_force: bool) -> None:
     """Run verl's trainer in its own actor and watch it; its failure comes back as one error."""
     from napmem_rl.backend.job_runner import JobRunner
 
     settings = JobSettings.from_config(config)
     control = start_control(settings.job_name)
-    watchdog = Watchdog(control, job=settings.job, stacks_dir=stacks_dir(settings), run_dir=Path(settings.run_dir))
-    with stop_on_signals() as request:
-        runner = ray.remote(num_cpus=1)(JobRunner).remote()
-        try:
-            watchdog.wait(runner.run.remote(config), request)
-        except ray.exceptions.RayError as error:
-            raise find_cause(error) from error
+    watchdog = Watchdog(control, job=settings.job, stacks_dir=stacks_dir(settings), run_dir=Path(settings.run_dir), may_force=may_force)
+    runner = ray.remote(num_cpus=1)(JobRunner).remote()
+    try:
+        watchdog.wait(runner.run.remote(config), request)
+    except ray.exceptions.RayError as error:
+        raise find_cause(error) from error
 
 
 def find_cause(error: BaseException) -> NapMemError:

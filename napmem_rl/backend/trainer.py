@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import ray
 import torch
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
@@ -20,6 +23,8 @@ from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.wandb_tables import log_trajectory_table
 from napmem_rl.errors import CheckpointError, ConfigError, JobStopped
 
+PROGRESS_INTERVAL_S = 30.0
+
 
 class StepReports:
     """Mixed into one of verl's trainers; reads the queue and changes nothing."""
@@ -27,7 +32,6 @@ class StepReports:
     config: Any
     global_steps: int
     replay_buffer: Any
-    global_steps: int
 
     def fit(self, agent_loop_manager: Any) -> None:
         try:
@@ -55,13 +59,19 @@ class JobHooks:
 
     config: Any
     global_steps: int
+    total_training_steps: int
     trainer_mode: str
+    replay_buffer: Any
+    checkpoint_manager: Any
 
     def init(self) -> None:
         self.job = JobSettings.from_config(self.config)
         self._run_dir = Path(self.config.trainer.default_local_dir)
         self._saved_step = 0
+        self._has_begun = False
         self._link = TrainerLink(self.job.job_name)
+        self._last_report = time.monotonic()
+        self.replay_buffer.report_progress = self._report_progress
         threading.Thread(target=report_deaths, args=(self._link.report_death, threading.Event()), name="death_watch", daemon=True).start()
         super().init()  # type: ignore[misc]
         self._saved_step = self.global_steps  # where a checkpoint was loaded
@@ -75,7 +85,8 @@ class JobHooks:
     def on_step_begin(self) -> None:
         reason = self._link.beat(self.global_steps, "begin")
         if reason is not None:
-            self._stop(reason)
+            self._stop(reason, done=self.global_steps - 1)
+        self._has_begun = True
         super().on_step_begin()  # type: ignore[misc]
 
     def on_sample_end(self) -> None:
@@ -87,8 +98,19 @@ class JobHooks:
             self._save_checkpoint()  # at once: a validation may come between here and the next step
         super().on_step_end()  # type: ignore[misc]
 
+    def _report_progress(self, partition_id: str) -> None:
+        """Rollouts of a large step, or of a validation, may take longer than `job.stall_timeout_s` in all."""
+        if time.monotonic() - self._last_report >= PROGRESS_INTERVAL_S:
+            self._last_report = time.monotonic()
+            self._link.beat(self.global_steps, f"rollouts of {partition_id}")
+
     def _validate(self) -> dict[str, float]:
-        self._link.beat(self.global_steps, "begin of validation")
+        """As verl's, but a job that is to stop has no time for it, unless training is over."""
+        reason = self._link.beat(self.global_steps, "begin of validation")
+        if reason is not None and not self._has_begun:
+            self._stop(reason, done=self.global_steps)
+        if reason is not None and self.global_steps < self.total_training_steps:
+            return {}  # the next `on_step_begin` stops
         metrics = super()._validate()  # type: ignore[misc]
         self._link.beat(self.global_steps, "validation")
         if self.global_steps > 0 and self.config.trainer.save_freq > 0:
@@ -96,8 +118,11 @@ class JobHooks:
         return metrics
 
     def _save_checkpoint(self) -> None:
+        self._link.beat(self.global_steps, "begin of a save")
         try:
             super()._save_checkpoint()  # type: ignore[misc]
+        except ray.exceptions.RayActorError:
+            raise  # a learner died; Ray says which, and why
         except Exception as error:  # boundary: torch and Ray wrap a full disk in many ways
             words = " ".join(str(error).split())
             free = shutil.disk_usage(self._run_dir).free
@@ -106,24 +131,35 @@ class JobHooks:
             raise CheckpointError.of(what, f"could not be written ({type(error).__name__}: {words[-300:]})", got=f"{free >> 20} MiB free", fix=fix) from error
         self._saved_step = self.global_steps
         prune_checkpoints(self._run_dir, keep=self.job.job.keep_checkpoints, spare=[self._best.step] if self._best else [])
+        self._link.beat(self.global_steps, "a save")
 
-    def _stop(self, reason: str) -> None:
-        """Between two steps: save what is not saved, and leave. `global_steps` is that of the step to come."""
-        done = self.global_steps - 1
+    def _save_between_steps(self) -> None:
+        """On GPUs a save takes memory that rollout servers hold while they are awake; within a step verl saves while they sleep."""
+        if self.trainer_mode != "sync":
+            self.checkpoint_manager.abort_replicas()
+        self.checkpoint_manager.sleep_replicas()
+        self._save_checkpoint()
+
+    def _stop(self, reason: str, *, done: int) -> None:
+        """Between two steps: save what is not saved, and leave. `done` is the last step that was trained."""
         if self._saved_step != done:
             self.global_steps = done
-            self._save_checkpoint()
-        raise JobStopped.of("job", f"stopped by {reason} after step {done}", fix="Its checkpoint is saved; the same command goes on from there.")
+            self._save_between_steps()
+        fix = "Its checkpoint is saved; the same command goes on from there." if done else "The same command starts it again."
+        raise JobStopped.of("job", f"stopped by {reason} after step {done}", fix=fix)
 
     def _keep_best(self, metrics: dict[str, float]) -> None:
         """Save and name this step if no validation before was as good. Asynchronous trainers save when it is their time, so only a saved step counts."""
         metric, value = find_best_value(metrics, self.job.job.best_metric)
-        if value is None or (self._best is not None and value <= self._best.value):
+        if value is None or not math.isfinite(value):
+            return
+        if self._best is not None and self._best.metric == metric and value <= self._best.value:
             return
         if self._saved_step != self.global_steps:
             if self.trainer_mode != "sync":
                 return
-            self._save_checkpoint()
+            self._save_between_steps()
+            self.checkpoint_manager.update_weights(self.global_steps)  # wakes them
         self._best = Best(step=self.global_steps, metric=metric, value=value)
         write_best(self._run_dir, self._best)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from napmem_rl.backend.run_checkpoints import (
     SEAL,
     TRACKER,
     Best,
+    check_resume_path,
     choose_checkpoint,
     find_checkpoints,
     prepare_resume,
@@ -122,6 +125,59 @@ def test_a_checkpoint_of_another_number_of_learners_is_refused(tmp_path):
     make_checkpoint(tmp_path, 2)
     with pytest.raises(ConfigError, match="another number of learners; got 4; expected 2"):
         resume(tmp_path, world_size=4)
+
+
+def test_a_checkpoint_is_not_finished_while_a_file_of_a_learner_is_not_seen(tmp_path):
+    directory = make_checkpoint(tmp_path, 2, is_sealed=False)
+    late = "actor/model_world_size_3_rank_2.pt"
+    with pytest.raises(CheckpointError, match=r"1 of 2 files of its learners are not seen here; got \['actor/model_world_size_3_rank_2.pt'\]"):
+        seal_checkpoint(directory, step=2, bank_versions=BANKS, expected=["data.pt", late], see_timeout_s=0.0)
+    assert find_checkpoints(tmp_path)[0].problem == f"was never finished (no {SEAL})"
+    threading.Timer(0.2, lambda: (directory / late).write_bytes(b"weights")).start()
+    seal_checkpoint(directory, step=2, bank_versions=BANKS, expected=["data.pt", late], see_timeout_s=30.0)
+    assert late in json.loads((directory / SEAL).read_text())["files"]
+
+
+def test_a_given_checkpoint_is_checked_as_one_that_was_found(tmp_path):
+    path = make_checkpoint(tmp_path, 2)
+    same = {"bank_versions": BANKS, "world_size": 2}
+    assert check_resume_path(tmp_path, path, **same).step == 2
+    assert check_resume_path(tmp_path / "other", path, **same).step == 2
+    with pytest.raises(CheckpointError, match="is no checkpoint"):
+        check_resume_path(tmp_path, tmp_path / "global_step_3", **same)
+    with pytest.raises(BankError):
+        check_resume_path(tmp_path, path, bank_versions={}, world_size=2)
+    with pytest.raises(ConfigError, match="another number of learners"):
+        check_resume_path(tmp_path, path, bank_versions=BANKS, world_size=4)
+    damage_torn(path)
+    with pytest.raises(CheckpointError, match="torn"):
+        check_resume_path(tmp_path, path, **same)
+
+
+def test_a_given_checkpoint_is_refused_where_later_ones_would_be_written_over(tmp_path):
+    path = make_checkpoint(tmp_path, 2)
+    make_checkpoint(tmp_path, 1)
+    make_checkpoint(tmp_path, 4)
+    with pytest.raises(ConfigError, match=r"would write over; got \[4\]"):
+        check_resume_path(tmp_path, path, bank_versions=BANKS, world_size=2)
+    make_checkpoint(tmp_path / "other", 1)
+    with pytest.raises(ConfigError, match=r"would write over; got \[1\]"):
+        check_resume_path(tmp_path / "other", path, bank_versions=BANKS, world_size=2)
+
+
+def test_a_checkpoint_that_cannot_be_deleted_does_not_end_a_job(tmp_path, monkeypatch):
+    for step in (1, 2, 3):
+        make_checkpoint(tmp_path, step)
+    remove = shutil.rmtree
+
+    def refuse_first(path):
+        if path.name == "global_step_1":
+            raise OSError(39, "Directory not empty")
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", refuse_first)
+    assert [path.name for path in prune_checkpoints(tmp_path, keep=1)] == ["global_step_2"]
+    assert choose_checkpoint(tmp_path).step == 3
 
 
 def test_a_run_that_must_not_resume_never_writes_over_checkpoints(tmp_path):
