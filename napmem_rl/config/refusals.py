@@ -264,6 +264,9 @@ def _asynchrony(settings: Settings) -> Iterator[Fault]:
 
 def _checkpoints(settings: Settings) -> Iterator[Fault]:
     """A job that can be resumed must be resumed as it was: verl would go on with a fresh optimizer without a word."""
+    yield from _one_of(settings, "trainer.resume_mode", "auto", "disable", "resume_path")
+    if select(settings, f"{ACTOR}.checkpoint.async_save"):
+        yield Fault(f"{ACTOR}.checkpoint.async_save", "would have a checkpoint called finished while it is written", "false")
     if select(settings, "trainer.resume_mode") == "disable":
         return
     for name in ("save_contents", "load_contents"):
