@@ -43,6 +43,8 @@ attend() {
   local code=0
   "$@" &
   CHILD=$!
+  # a signal between the two lines above found no child; one that is handed on twice at once counts once
+  if [ -n "$STOP_ASKED" ]; then kill -s "$STOP_ASKED" "$CHILD" 2>/dev/null || true; fi
   while :; do
     INTERRUPTED=""
     code=0

@@ -12,8 +12,11 @@ from napmem_rl.report.run_data import METRICS_FILE
 
 def close_run(run_dir: Path, report: ReportConfig, *, trajectories_dir: Path, wandb: WandbPlan) -> None:
     """Write report.html, unless it is switched off or nothing has run, and say how an offline W&B run is sent. Never raises."""
-    for line in wandb.describe_offline_runs():
-        print(line, flush=True)
+    try:
+        for line in wandb.describe_offline_runs():
+            print(line, flush=True)
+    except OSError as error:
+        print(f"warning: offline W&B runs could not be listed ({type(error).__name__}: {error})", flush=True)
     if report.html and ((run_dir / METRICS_FILE).exists() or trajectories_dir.is_dir()):
         report_run(run_dir, max_episodes=report.max_trajectories)
 

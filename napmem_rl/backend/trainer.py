@@ -102,7 +102,9 @@ class JobHooks:
         """Rollouts of a large step, or of a validation, may take longer than `job.stall_timeout_s` in all."""
         if time.monotonic() - self._last_report >= PROGRESS_INTERVAL_S:
             self._last_report = time.monotonic()
-            self._link.beat(self.global_steps, f"rollouts of {partition_id}")
+            reason = self._link.beat(self.global_steps, f"rollouts of {partition_id}")
+            if reason is not None and not self._has_begun:  # the validation before the first step: nothing is lost
+                self._stop(reason, done=self.global_steps)
 
     def _validate(self) -> dict[str, float]:
         """As verl's, but a job that is to stop has no time for it, unless training is over."""

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 pytest.importorskip("verl")
 
+from napmem_rl.backend import trainer as trainer_module
 from napmem_rl.backend import watchdog
 from napmem_rl.backend.checkpoints import list_shards
 from napmem_rl.backend.death_watch import means_death
@@ -134,6 +135,7 @@ class HookedTrainer(JobHooks, Base):
         self.checkpoint_manager = SimpleNamespace(**calls)
         self.job = SimpleNamespace(job=SimpleNamespace(keep_checkpoints=None, best_metric=None))
         self._link = SimpleNamespace(beat=lambda step, after: self.stop_reason)
+        self._last_report = time.monotonic()
         self._run_dir, self._saved_step, self._has_begun, self._best = run_dir, step, False, None
 
 
@@ -143,6 +145,17 @@ def test_a_stop_before_the_first_step_waits_for_no_validation(tmp_path):
     with pytest.raises(JobStopped, match="after step 4"):
         trainer._validate()
     assert trainer.done == []
+
+
+def test_a_stop_ends_the_validation_before_the_first_step_and_no_other_rollouts(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer_module, "PROGRESS_INTERVAL_S", 0.0)
+    trainer = HookedTrainer(tmp_path, step=4)
+    trainer._report_progress("val")
+    trainer.stop_reason = "SIGTERM"
+    with pytest.raises(JobStopped, match="after step 4"):
+        trainer._report_progress("val")
+    trainer._has_begun = True
+    trainer._report_progress("train")
 
 
 def test_a_stop_saves_at_the_steps_end_passes_over_its_validation_and_ends_before_the_next(tmp_path):
