@@ -34,10 +34,15 @@ class StepReports:
     replay_buffer: Any
 
     def fit(self, agent_loop_manager: Any) -> None:
+        is_stopped = False
         try:
             super().fit(agent_loop_manager)  # type: ignore[misc]
+        except JobStopped:
+            is_stopped = True  # time is short, and the run goes on
+            raise
         finally:  # here the W&B run of verl's logger is still open
-            log_trajectory_table(JobSettings.from_config(self.config), step=self.global_steps)
+            if not is_stopped:
+                log_trajectory_table(JobSettings.from_config(self.config), step=self.global_steps)
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_old_log_prob(batch, metrics=metrics)  # type: ignore[misc]
