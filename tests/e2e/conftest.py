@@ -196,8 +196,10 @@ def write_model(directory: Path, *, times: int = 1, width: int = 48) -> None:
         rows = [episode() for _ in range(16)]
         width = max(map(len, rows))
         ids = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
-        labels = torch.tensor([row + [-100] * (width - len(row)) for row in rows])
-        loss = model(input_ids=ids, attention_mask=(labels != -100).long(), labels=labels).loss
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+        labels = ids.masked_fill(mask == 0, -100)
+        labels[:, : 5 * (times - 1)] = -100  # repetitions teach nothing
+        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
