@@ -117,12 +117,13 @@ def compare_rollout(
 
     times, (generations, _) = _time_alternately([run_engine, run_generate], repeats)
     engine.close()
-    difference = max(_difference_from_full_forward(plain, prompt, one.token_ids, one.logprobs) for prompt, one in zip(prompts, generations, strict=True))
+    difference = max(find_logprob_difference(plain, prompt, one.token_ids, one.logprobs) for prompt, one in zip(prompts, generations, strict=True))
     return Comparison("rollout, tokens generated", times[0], times[1], count * new_tokens, difference)
 
 
 @torch.no_grad()
-def _difference_from_full_forward(model: Any, prompt: list[int], response: tuple[int, ...], logprobs: tuple[float, ...]) -> float:
+def find_logprob_difference(model: Any, prompt: list[int], response: tuple[int, ...], logprobs: tuple[float, ...]) -> float:
+    """Largest difference between an engine's log-probs [R] of a response and those of one plain forward over prompt and response."""
     logits = model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1]
     expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(response)[:, None])[:, 0]
     return float((torch.tensor(logprobs) - expected).abs().max())
