@@ -145,7 +145,7 @@ async def _ask(name: str, recipe: Recipe, prompts: list[list[int]], workload: Wo
     start_s = time.perf_counter() - started
     balancer = ray.remote(GlobalRequestLoadBalancer).remote(servers={name: actor})
     client = LLMServerClient(config=recipe.verl, load_balancer_handle=balancer)
-    server: TokenServer = ClientServer(client) if name == "vllm" else BatchingServer(client)
+    server: TokenServer = ClientServer(client.generate) if name == "vllm" else BatchingServer(client)
     rounds = []
     for _ in range(workload.repeats + 1):
         await actor.clear_kv_cache.remote()

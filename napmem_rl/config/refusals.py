@@ -281,6 +281,9 @@ def _asynchrony(settings: Settings) -> Iterator[Fault]:
 def _vllm_on_cpu(settings: Settings) -> Iterator[Fault]:
     if select(settings, f"{ROLLOUT}.data_parallel_size") != 1:
         yield Fault(f"{ROLLOUT}.data_parallel_size", "does not run on the cpu platform", "1; a smaller tensor_model_parallel_size gives more servers")
+    if select(settings, f"{ROLLOUT}.enable_chunked_prefill"):
+        problem = "ends vLLM on the CPU with the first long prompt: every request has a seed, and a CPU generator cannot be wound back between its parts"
+        yield Fault(f"{ROLLOUT}.enable_chunked_prefill", problem, "false")
     own = select(settings, f"{ROLLOUT}.engine_kwargs.vllm") or {}
     for name in VLLM_FIXED_ON_CPU:
         if own.get(name) is not None:

@@ -107,6 +107,15 @@ class TestVLLM:
         assert 'os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING", "1") == "1"' in source, 'the executor "uni" would be replaced by "mp"'
         assert 'vllm_mask == "nobind"' in inspect.getsource(ompmultiprocessing), "VLLM_CPU_OMP_THREADS_BIND"
 
+    def test_a_split_prompt_still_winds_a_seeded_generator_back_which_the_cpu_has_no_means_for(self) -> None:
+        import torch
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+        source = inspect.getsource(GPUModelRunner._bookkeeping_sync)
+        assert "gen.set_offset(gen.get_offset() - 4)" in source, "may prompts be split now? (enable_chunked_prefill in platform_cpu.yaml)"
+        with pytest.raises(RuntimeError, match="does not use offset"):
+            torch.Generator().get_offset()
+
     def test_verl_asks_the_server_for_what_ours_overrides_and_lets_engine_arguments_win(self) -> None:
         from verl.workers.rollout.vllm_rollout import vllm_async_server as verls
 

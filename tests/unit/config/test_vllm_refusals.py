@@ -30,6 +30,7 @@ def test_settings_of_vllm_are_taken_on_the_cpu_platform_once_vllm_is_the_server(
     [
         (f"{ROLLOUT}.gpu_memory_utilization=0.5", "kv_cache_memory_bytes bounds its cache"),
         (f"{ROLLOUT}.free_cache_engine=true", "vLLM holds no GPU memory"),
+        (f"{ROLLOUT}.enable_chunked_prefill=true", "every request has a seed"),
         (f"{ROLLOUT}.data_parallel_size=2", "does not run on the cpu platform"),
         (f"{ROLLOUT}.engine_kwargs.vllm.tensor_parallel_size=2", "one engine process serves a replica"),
         (f"{ROLLOUT}.name=sglang", "expected transformers or vllm"),
