@@ -30,6 +30,7 @@ from napmem_rl.config.recipe import Recipe, load_recipe
 SERVERS = ("transformers", "vllm")
 SHORTEST_PROMPT = 30
 MAX_CONCURRENCY = 1000  # calls that a server takes at a time
+Round = tuple[float, list[tuple[list[int], SampledTurn]]]  # seconds; each turn with its prompt
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "quickstart.yaml"
 
 
@@ -47,13 +48,15 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerFigures:
-    """One server: seconds from its actor's creation to the first request, the fastest round, and how far its log-probs are from a plain forward's."""
+    """One server: seconds from its actor's creation to the first request, the fastest round, share of turns whose tokens are the same in every round (they
+    have seeds), and how far its log-probs are from a plain forward's."""
 
     server: str
     start_s: float
     wall_s: float
     num_tokens: int
     tokens_per_s: float
+    repeated_turns: float
     max_logprob_difference: float
 
 
@@ -85,7 +88,9 @@ class EngineReport:
         ]
         for one in self.figures:
             speed = f"{one.tokens_per_s:.0f} tokens/s ({one.num_tokens} in {one.wall_s:.2f} s)"
-            lines.append(f"{one.server}: {speed}; ready after {one.start_s:.0f} s; log-probs within {one.max_logprob_difference:.1e} of a plain forward")
+            lines.append(
+                f"{one.server}: {speed}; ready after {one.start_s:.0f} s; {one.repeated_turns:.0%} of turns repeat; log-probs within {one.max_logprob_difference:.1e} of a plain forward"
+            )
         return "\n".join([*lines, f"vllm / transformers: {self.ratio:.2f}"] if self.ratio else lines)
 
 
@@ -128,15 +133,17 @@ def _time_server(name: str, model: Path, prompts: list[list[int]], workload: Wor
     ]
     recipe = load_recipe(RECIPE, [*settings, *(f"actor_rollout_ref.rollout.{key}={value}" for key, value in rollout.items())])
     with ray_cluster(recipe.verl, build_env(recipe, directory)):
-        start_s, wall_s, turns = asyncio.run(_ask(name, recipe, prompts, workload))
+        start_s, rounds = asyncio.run(_ask(name, recipe, prompts, workload))
+    wall_s, turns = min(rounds, key=lambda one: one[0])
+    repeated = [len({turn.token_ids for _, turn in same}) == 1 for same in zip(*(turns for _, turns in rounds), strict=True)]
     num_tokens = sum(len(turn.token_ids) for _, turn in turns)
     difference = max(find_logprob_difference(plain, prompt, turn.token_ids, turn.logprobs) for prompt, turn in turns)
-    speed = num_tokens / wall_s
-    return ServerFigures(server=name, start_s=start_s, wall_s=wall_s, num_tokens=num_tokens, tokens_per_s=speed, max_logprob_difference=difference)
+    times = {"start_s": start_s, "wall_s": wall_s, "tokens_per_s": num_tokens / wall_s}
+    return ServerFigures(server=name, **times, num_tokens=num_tokens, repeated_turns=sum(repeated) / len(repeated), max_logprob_difference=difference)
 
 
-async def _ask(name: str, recipe: Recipe, prompts: list[list[int]], workload: Workload) -> tuple[float, float, list[tuple[list[int], SampledTurn]]]:
-    """Seconds until the server stands, seconds of the fastest round, and that round's turns, each with its prompt."""
+async def _ask(name: str, recipe: Recipe, prompts: list[list[int]], workload: Workload) -> tuple[float, list[Round]]:
+    """Seconds until the server stands, and all rounds after the first."""
     from verl.workers.rollout.llm_server import LLMServerClient
     from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
@@ -152,8 +159,7 @@ async def _ask(name: str, recipe: Recipe, prompts: list[list[int]], workload: Wo
         started = time.perf_counter()
         turns = await asyncio.gather(*[_sample(server, prompt, index, workload) for prompt in prompts for index in range(workload.num_samples)])
         rounds.append((time.perf_counter() - started, list(turns)))
-    wall_s, turns = min(rounds[1:], key=lambda one: one[0])
-    return start_s, wall_s, turns
+    return start_s, rounds[1:]
 
 
 async def _sample(server: TokenServer, prompt: list[int], index: int, workload: Workload) -> tuple[list[int], SampledTurn]:

