@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from napmem_rl.errors import NapMemError
@@ -33,7 +34,8 @@ def main() -> int:
 
     sizes = {"num_prompts": args.prompts, "num_samples": args.samples, "longest_prompt": args.longest, "new_tokens": args.new_tokens, "repeats": args.repeats}
     try:
-        report = run_engine_benchmark(Workload(model=args.model and args.model.resolve(), **sizes), args.server or SERVERS)
+        with redirect_stdout(sys.stderr):  # vLLM logs there
+            report = run_engine_benchmark(Workload(model=args.model and args.model.resolve(), **sizes), args.server or SERVERS)
     except NapMemError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -88,9 +88,8 @@ class EngineReport:
         ]
         for one in self.figures:
             speed = f"{one.tokens_per_s:.0f} tokens/s ({one.num_tokens} in {one.wall_s:.2f} s)"
-            lines.append(
-                f"{one.server}: {speed}; ready after {one.start_s:.0f} s; {one.repeated_turns:.0%} of turns repeat; log-probs within {one.max_logprob_difference:.1e} of a plain forward"
-            )
+            agreement = f"{one.repeated_turns:.0%} of turns repeat, log-probs within {one.max_logprob_difference:.1e} of a plain forward"
+            lines.append(f"{one.server}: {speed}; ready after {one.start_s:.0f} s; {agreement}")
         return "\n".join([*lines, f"vllm / transformers: {self.ratio:.2f}"] if self.ratio else lines)
 
 
