@@ -6,9 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from napmem_rl.errors import NapMemError
+from napmem_rl.errors import report_errors
 
 
+@report_errors
 def main() -> int:
     """Returns 0, or 2 with one message where it cannot be done."""
     parser = argparse.ArgumentParser(description="Write a checkpoint of a run as a HuggingFace directory.")
@@ -18,13 +19,9 @@ def main() -> int:
     which.add_argument("--step", type=int, help="of the checkpoint; default: the latest")
     which.add_argument("--best", action="store_true", help="the step that validated best (best.json)")
     arguments = parser.parse_args()
-    try:
-        from napmem_rl.backend.export import export_checkpoint  # imports verl, which takes seconds
+    from napmem_rl.backend.export import export_checkpoint  # imports verl, which takes seconds
 
-        checkpoint = export_checkpoint(arguments.run_dir, arguments.out, step=arguments.step, is_best=arguments.best)
-    except (NapMemError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    checkpoint = export_checkpoint(arguments.run_dir, arguments.out, step=arguments.step, is_best=arguments.best)
     print(f"step {checkpoint.step} of {arguments.run_dir}: exported to {arguments.out}")
     return 0
 

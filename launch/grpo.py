@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from napmem_rl.config.recipe import load_recipe
-from napmem_rl.errors import JobStopped, NapMemError
+from napmem_rl.errors import JobStopped, report_errors
 
 EXIT_AGAIN = 75  # EX_TEMPFAIL
 
@@ -27,6 +27,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_intermixed_args(arguments)
 
 
+@report_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Load, check, and train or only show. Returns the exit code."""
     options = parse_arguments(arguments)
@@ -46,9 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except JobStopped as stopped:
         print(f"stopped: {stopped}", file=sys.stderr)
         return EXIT_AGAIN
-    except (NapMemError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     return 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from napmem_rl.data.locomo import load_locomo
 from napmem_rl.data.prepare import prepare
-from napmem_rl.errors import NapMemError
+from napmem_rl.errors import report_errors
 from napmem_rl.retrieval.encoder import load_encoder
 
 
@@ -27,22 +27,19 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@report_errors
 def main() -> int:
     """Returns 0, or 2 with one message where the input cannot be used; nothing is written then."""
     arguments = _parse_arguments()
-    try:
-        source = load_locomo(arguments.input, adversarial=arguments.adversarial)
-        prepare(
-            source,
-            arguments.out,
-            input_path=arguments.input,
-            split_path=arguments.split,
-            encoder=load_encoder(arguments.encoder),
-            report=functools.partial(print, flush=True),
-        )
-    except (NapMemError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    source = load_locomo(arguments.input, adversarial=arguments.adversarial)
+    prepare(
+        source,
+        arguments.out,
+        input_path=arguments.input,
+        split_path=arguments.split,
+        encoder=load_encoder(arguments.encoder),
+        report=functools.partial(print, flush=True),
+    )
     return 0
 
 

@@ -11,23 +11,20 @@ import signal
 import sys
 
 from napmem_rl.config.sft_recipe import load_sft_recipe
-from napmem_rl.errors import NapMemError
+from napmem_rl.errors import report_errors
 
 
+@report_errors
 def main() -> int:
     """Exit code: 0 done, 2 the user's input cannot be used or the trainer failed."""
     parser = argparse.ArgumentParser(description="Supervised training on demonstrations.")
     parser.add_argument("recipe", help="YAML file, e.g. recipes/napmem/sft_smoke.yaml")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="override one key, e.g. demonstrations.count=16")
     options = parser.parse_args()
-    try:
-        recipe = load_sft_recipe(options.recipe, options.overrides)
-        from napmem_rl.backend.sft import run_sft  # imports what takes seconds
+    recipe = load_sft_recipe(options.recipe, options.overrides)
+    from napmem_rl.backend.sft import run_sft  # imports what takes seconds
 
-        print(f"model: {run_sft(recipe, report=functools.partial(print, flush=True))}")
-    except (NapMemError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    print(f"model: {run_sft(recipe, report=functools.partial(print, flush=True))}")
     return 0
 
 

@@ -7,6 +7,13 @@ A failure belongs to exactly one boundary, and the class says which: the user's 
 
 from __future__ import annotations
 
+import functools
+import sys
+from collections.abc import Callable
+from typing import ParamSpec
+
+P = ParamSpec("P")
+
 
 class NapMemError(Exception):
     """Base of the tree. Constructed from one message, so that instances survive pickling between Ray processes."""
@@ -78,3 +85,17 @@ class JobStopped(BackendError):
 
 class StaleWeightsError(BackendError):
     """A rollout came from weights of another step than the trainer expects."""
+
+
+def report_errors(main: Callable[P, int]) -> Callable[P, int]:
+    """Let a command end as the launchers do where something cannot be used, or failed: one line on stderr, exit code 2."""
+
+    @functools.wraps(main)
+    def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return main(*args, **kwargs)
+        except (NapMemError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+
+    return run
