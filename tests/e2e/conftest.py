@@ -7,21 +7,18 @@ transformers rollout server, agent-loop and reward workers. The judge is an HTTP
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from grpo_launch import build_launch
+from judge_endpoint import serve_judge
 
-ROOT = Path(__file__).resolve().parents[2]
 CITIES = ("oslo", "rome", "lima", "bern")
 PEOPLE = ("ana", "ben", "cleo", "dan")
 LONG = 30  # repetitions of a question of five tokens
@@ -48,39 +45,23 @@ class FinishedJob:
         return [json.loads(line) for path in sorted((self.run_dir / "trajectories").glob(f"{kind}_*.jsonl")) for line in path.read_text().splitlines()]
 
 
-class _JudgeHandler(BaseHTTPRequestHandler):
-    """Grades by equality; says something that is no verdict about fog."""
-
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        said = [message["content"] for message in request["messages"] if message["role"] == "user"][0]
-        try:
-            data = json.loads(said)
-            verdict = "correct" if data["answer"].strip() in data["references"] else "incorrect"
-            content = "Well, who knows?" if "fog" in data["question"] else json.dumps({"verdict": verdict, "reason": "compared"})
-        except ValueError:
-            content = "ready"
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
-        body = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        """Silent."""
+def grade(messages: list[dict[str, Any]]) -> str:
+    """By equality; something that is no verdict about fog."""
+    said = [message["content"] for message in messages if message["role"] == "user"][0]
+    try:
+        data = json.loads(said)
+        verdict = "correct" if data["answer"].strip() in data["references"] else "incorrect"
+        return "Well, who knows?" if "fog" in data["question"] else json.dumps({"verdict": verdict, "reason": "compared"})
+    except ValueError:
+        return "ready"
 
 
 @pytest.fixture(scope="session")
 def judge_url() -> Iterator[str]:
     """Base URL of the judge's endpoint."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _JudgeHandler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
+    url, stop = serve_judge(grade)
+    yield url
+    stop()
 
 
 @pytest.fixture(scope="session")
@@ -125,9 +106,7 @@ def run_job(recipe: str, data_dir: Path, judge_url: str, run_dir: Path, *overrid
 
 def run_launcher(arguments: list[str], *, timeout_s: float = 600.0) -> subprocess.CompletedProcess[str]:
     """launch/grpo.py in a process of its own, as a user starts it."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "JUDGE_KEY": "secret", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-    command = [sys.executable, str(ROOT / "launch" / "grpo.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=env, cwd=ROOT)
+    return subprocess.run(**build_launch(*arguments), capture_output=True, text=True, timeout=timeout_s)
 
 
 def write_banks(directory: Path) -> None:

@@ -8,17 +8,16 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from grpo_launch import ROOT, build_launch
 
 from napmem_rl.config.recipe import load_recipe
 from napmem_rl.errors import ConfigError
 
-ROOT = Path(__file__).resolve().parents[2]
 RECIPE = Path(__file__).with_name("tiny_grpo.yaml")
 
 
@@ -35,9 +34,8 @@ class TwoNodes:
     def train(self, data: Path, run_dir: Path, judge_url: str, *overrides: str) -> subprocess.CompletedProcess[str]:
         """launch/grpo.py on this cluster, one learner on each node."""
         places = ["trainer.nnodes=2", "trainer.n_gpus_per_node=1", f"data.dir={data}", f"trainer.default_local_dir={run_dir}", f"judge.base_url={judge_url}"]
-        command = [sys.executable, str(ROOT / "launch" / "grpo.py"), str(RECIPE), *places, *overrides]
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "JUDGE_KEY": "secret", "RAY_ADDRESS": self.address, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-        return subprocess.run(command, capture_output=True, text=True, timeout=600, env=env, cwd=ROOT)
+        launch = build_launch(str(RECIPE), *places, *overrides, RAY_ADDRESS=self.address)
+        return subprocess.run(**launch, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")

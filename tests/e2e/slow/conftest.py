@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
+from grpo_launch import ROOT, build_launch
 
-ROOT = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 240.0
 END_TIMEOUT_S = 120.0  # what docs/operate.md promises after a fault
 NUM_STEPS = 8
@@ -76,12 +75,10 @@ def start_job(job_data: Path, judge_url: str) -> Iterator[StartJob]:
         given = [f"data.dir={job_data}", f"trainer.default_local_dir={run_dir}", f"judge.base_url={judge}"]
         steps = [f"trainer.total_training_steps={NUM_STEPS}", "trainer.save_freq=1", "trainer.test_freq=-1"]
         log = run_dir.with_name(f"{run_dir.name}.{len(jobs)}.log")
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "JUDGE_KEY": "secret", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-        if ray_address is not None:
-            env["RAY_ADDRESS"] = ray_address
-        command = [sys.executable, str(ROOT / "launch" / "grpo.py"), str(recipe), *given, *steps, *overrides]
+        env = {"RAY_ADDRESS": ray_address} if ray_address is not None else {}
         with log.open("wb") as out:
-            process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=ROOT, start_new_session=True)
+            launch = build_launch(str(recipe), *given, *steps, *overrides, **env)
+            process = subprocess.Popen(**launch, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         jobs.append(RunningJob(run_dir, process, log))
         return jobs[-1]
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from grpo_launch import ROOT
+from judge_endpoint import serve_judge
 
 pytestmark = pytest.mark.slow
 
 NUM_STEPS = 8
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def kill_one(job, title: str) -> None:
@@ -60,7 +59,7 @@ def test_a_reward_worker_that_dies_is_started_again_and_the_job_goes_on(start_jo
 
 
 def test_a_judge_that_goes_away_costs_no_reward_of_zero_and_ends_the_job(start_job, tmp_path: Path):
-    stop, url = start_judge()
+    url, stop = serve_judge(lambda messages: '{"verdict": "correct", "reason": "so be it"}')
     job = start_job(tmp_path / "run", judge=url)
     job.wait_for_step(2)
     stop()
@@ -116,32 +115,3 @@ def test_a_job_that_lost_its_second_node_ends(start_job, tmp_path: Path, monkeyp
         assert_at_most_one_step_lost(job)
     finally:
         cluster.shutdown()
-
-
-def start_judge():
-    """An endpoint that finds every answer correct; returns what ends it, and its base URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            size = int(self.headers["Content-Length"])
-            self.rfile.read(size)
-            content = '{\\"verdict\\": \\"correct\\", \\"reason\\": \\"so be it\\"}'
-            choice = '{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "' + content + '"}}'
-            body = ('{"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [' + choice + "]}").encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args: object) -> None:
-            """Silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-
-    return stop, f"http://127.0.0.1:{server.server_port}/v1"

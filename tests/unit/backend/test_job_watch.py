@@ -158,12 +158,17 @@ def test_a_stop_ends_the_validation_before_the_first_step_and_no_other_rollouts(
     trainer._report_progress("train")
 
 
-def test_a_stop_saves_at_the_steps_end_passes_over_its_validation_and_ends_before_the_next(tmp_path):
-    trainer = HookedTrainer(tmp_path, step=4)
-    trainer.global_steps = 5
+def stop_within_step(trainer: HookedTrainer, reason: str) -> HookedTrainer:
+    """Train the next step; a stop is asked for on the way."""
+    trainer.global_steps += 1
     trainer.on_step_begin()
-    trainer.stop_reason = "SIGUSR1"
+    trainer.stop_reason = reason
     trainer.on_step_end()
+    return trainer
+
+
+def test_a_stop_saves_at_the_steps_end_passes_over_its_validation_and_ends_before_the_next(tmp_path):
+    trainer = stop_within_step(HookedTrainer(tmp_path, step=4), "SIGUSR1")
     assert trainer._validate() == {}
     trainer.global_steps = 6
     with pytest.raises(JobStopped, match="stopped by SIGUSR1 after step 5"):
@@ -172,11 +177,7 @@ def test_a_stop_saves_at_the_steps_end_passes_over_its_validation_and_ends_befor
 
 
 def test_the_last_step_is_validated_even_when_a_stop_was_asked_for(tmp_path):
-    trainer = HookedTrainer(tmp_path, step=9)
-    trainer.global_steps = 10
-    trainer.on_step_begin()
-    trainer.stop_reason = "SIGTERM"
-    trainer.on_step_end()
+    trainer = stop_within_step(HookedTrainer(tmp_path, step=9), "SIGTERM")
     assert trainer._validate() == trainer.metrics
 
 

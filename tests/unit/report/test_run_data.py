@@ -102,7 +102,7 @@ def test_of_a_step_that_ran_twice_the_later_start_is_shown(tmp_path):
 def test_an_episode_comes_back_from_its_place_in_the_file(tmp_path):
     write_trajectories(tmp_path, [make_line(sample=sample, question=f"Frage {sample} ü") for sample in range(3)])
     index = index_episodes(tmp_path / "trajectories", [])
-    shown = {entry.sample: episode["question"] for entry, episode in load_episodes(index.entries[1:])}
+    shown = {entry.sample: episode["question"] for entry, episode in load_episodes(index.entries[1:]).items()}
     assert shown == {1: "Frage 1 ü", 2: "Frage 2 ü"}
 
 
