@@ -64,8 +64,8 @@ def swap_directories(fresh: Path, path: Path) -> None:
     os.rename(old, fresh)
 
 
-def sync_directory(path: Path) -> None:
-    """Make renames within a directory survive a power cut."""
+def sync_path(path: Path) -> None:
+    """Make the content of a file, or renames within a directory, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -102,9 +102,8 @@ def _describe_bank(bank: MemoryBank) -> Iterator[str]:
 
 def _describe_item(bank: MemoryBank, item_id: str, depth: int) -> Iterator[str]:
     """The item, then what it rests on, indented by level."""
-    item: Message | Record | Track | None = bank.message(item_id) or bank.record(item_id) or next((t for t in bank.tracks if t.track_id == item_id), None)
     indent = "  " * depth
-    match item:
+    match item := bank.item(item_id):
         case Message():
             caption = f" [image: {item.caption}]" if item.caption else ""
             yield f"{indent}{item_id} {item.time} {item.speaker}: {item.text}{caption}"

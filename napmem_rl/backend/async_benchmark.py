@@ -22,6 +22,7 @@ from napmem_rl.backend.tiny_policy import build_model, build_tokenizer, save_pol
 from napmem_rl.config.sections import MemoryConfig
 from napmem_rl.data.worlds import all_words
 from napmem_rl.errors import BackendError
+from napmem_rl.report.run_data import METRICS_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = {"sync": "quickstart.yaml", "colocate_async": "quickstart_async.yaml"}
@@ -111,7 +112,7 @@ def _time_mode(mode: str, load: Load, data_dir: Path, run_dir: Path) -> ModeTimi
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT)
     if done.returncode != 0:
         raise BackendError.of(f"job {mode}", f"ended with exit code {done.returncode}", fix=f"The end of its output:\n{(done.stdout + done.stderr)[-3000:]}")
-    return read_timing(mode, [json.loads(line)["data"] for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()])
+    return read_timing(mode, [json.loads(line)["data"] for line in (run_dir / METRICS_FILE).read_text(encoding="utf-8").splitlines()])
 
 
 def read_timing(mode: str, steps: list[dict[str, Any]]) -> ModeTiming:

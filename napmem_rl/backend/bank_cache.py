@@ -10,15 +10,15 @@ from pathlib import Path
 
 from napmem_rl.errors import BankError
 from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.memory.storage import BANKS_VARIABLE
 from napmem_rl.retrieval.encoder import Encoder
 
 MAX_OPEN_BANKS = 256
-LOCAL_BANKS_VARIABLE = "NAPMEM_BANKS_DIR"  # set where a node's Ray is started: its copy of the banks
 
 
 def find_banks_dir(banks_dir: str | Path) -> Path:
     """Where this node reads banks: its own copy where NAPMEM_BANKS_DIR names one, else `memory.banks`. Both must hold the same content."""
-    return Path(os.environ.get(LOCAL_BANKS_VARIABLE) or banks_dir).expanduser()
+    return Path(os.environ.get(BANKS_VARIABLE) or banks_dir).expanduser()
 
 
 class BankCache:

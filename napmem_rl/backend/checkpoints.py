@@ -14,6 +14,7 @@ from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from napmem_rl.atomic import write_file
 from napmem_rl.backend.run_checkpoints import seal_checkpoint, write_tracker
 from napmem_rl.backend.settings import JobSettings
+from napmem_rl.backend.weight_files import read_tensors
 
 ATTENTION_KEYS = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 DTYPE_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
@@ -61,16 +62,8 @@ def repair_export(path: Path) -> None:
     """
     config = json.loads(path.read_text(encoding="utf-8"))
     repaired = {name: value for name, value in config.items() if name not in ATTENTION_KEYS}
-    dtypes = {dtype for weights in path.parent.glob("*.safetensors") for dtype in _read_dtypes(weights)}
+    dtypes = {dtype for weights in path.parent.glob("*.safetensors") for dtype, _ in read_tensors(weights)}
     if len(dtypes) == 1:
         repaired["dtype"] = DTYPE_NAMES[dtypes.pop()]
     if repaired != config:
         write_file(path, json.dumps(repaired, indent=2) + "\n")
-
-
-def _read_dtypes(path: Path) -> set[str]:
-    """Dtypes of the tensors of one safetensors file, as it names them."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="numpy") as file:
-        return {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (not a mapping)

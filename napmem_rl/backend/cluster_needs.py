@@ -7,17 +7,16 @@ agent-loop workers). Storage units are pinned: Ray's nodes in turn, whatever a n
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from napmem_rl.backend.encoder_service import needs_service
 from napmem_rl.backend.settings import JobSettings
+from napmem_rl.backend.weight_files import read_tensors
 
 CPUS_PER_GPU = 3  # verl's ResourcePoolManager.max_colocate_count
 HOLDING_CPUS = 2  # job runner, TransferQueue's controller
@@ -125,11 +124,5 @@ def count_parameters(model: Path) -> int:
     """Number of parameters by the headers of a model's safetensors files, or by half the bytes of other weight files; 0 for none."""
     weights = sorted(model.glob("*.safetensors"))
     if weights:
-        return sum(math.prod(tensor["shape"]) for path in weights for name, tensor in _read_header(path).items() if name != "__metadata__")
+        return sum(math.prod(shape) for path in weights for _, shape in read_tensors(path))
     return sum(path.stat().st_size for path in model.glob("pytorch_model*.bin")) // 2
-
-
-def _read_header(path: Path) -> dict[str, Any]:
-    """The JSON at the start of a safetensors file: eight bytes of length (little-endian), then the text."""
-    with path.open("rb") as file:
-        return json.loads(file.read(int.from_bytes(file.read(8), "little")))

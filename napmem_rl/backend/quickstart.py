@@ -30,6 +30,7 @@ from napmem_rl.errors import BackendError, ConfigError
 from napmem_rl.evals.metrics import Facts, Metric
 from napmem_rl.evals.report import MODES, BeforeAfter, Reference, build_summary, render_table, render_transcript
 from napmem_rl.evals.scripts import SCRIPTS, choose_best_script, run_script
+from napmem_rl.report.run_data import METRICS_FILE, TRAINING_DIR
 from napmem_rl.retrieval.encoder import Encoder, load_encoder
 from napmem_rl.rewards.judge import LexicalJudge
 from napmem_rl.schema import ScoredTrajectory
@@ -72,7 +73,7 @@ class Quickstart:
     @property
     def grpo_dir(self) -> Path:
         """What the trainer writes."""
-        return self.run_dir / "grpo"
+        return self.run_dir / TRAINING_DIR
 
     def overrides(self) -> list[str]:
         """Arguments of launch/grpo.py for this run."""
@@ -188,7 +189,7 @@ def _follow_grpo(job: Quickstart, steps: int) -> Callable[[], None]:
 
     def show() -> None:
         nonlocal shown
-        path = job.grpo_dir / "metrics.jsonl"
+        path = job.grpo_dir / METRICS_FILE
         rows = [json.loads(line) for line in path.read_text().splitlines()[shown:]] if path.is_file() else []
         for row in rows:
             data = row["data"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from napmem_rl.backend.token_generate import SampledTurn, TokenServer
+from napmem_rl.backend.token_generate import SampledTurn, TokenServer, hash_seed
 
 RESUME_PAUSE_S = 0.05  # servers hold requests until the new weights are there; this bounds the pace where one refuses instead
 
@@ -38,9 +37,7 @@ class ResumingServer:
 
 def compute_part_seed(seed: int, num_tokens: int) -> int:
     """Seed of the part of a turn that follows `num_tokens` tokens: the turn's own for the first, in [0, 2^31)."""
-    if num_tokens == 0:
-        return seed
-    return int.from_bytes(hashlib.sha256(f"{seed}/{num_tokens}".encode()).digest()[:4], "big") >> 1
+    return hash_seed(f"{seed}/{num_tokens}") if num_tokens else seed
 
 
 def join_parts(parts: Sequence[SampledTurn]) -> SampledTurn:

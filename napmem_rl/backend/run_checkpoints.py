@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from napmem_rl.atomic import sync_directory, write_file
+from napmem_rl.atomic import sync_path, write_file
 from napmem_rl.errors import BankError, CheckpointError, ConfigError
 
 logger = logging.getLogger(__name__)
@@ -59,10 +59,8 @@ def seal_checkpoint(
     """
     _wait_for_files(directory, expected, see_timeout_s)
     files = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != SEAL}
-    for path in files.values():
-        _sync_file(path)
-    for folder in {path.parent for path in files.values()} | {directory}:
-        sync_directory(folder)
+    for path in [*files.values(), *{path.parent for path in files.values()}, directory]:
+        sync_path(path)
     seal = {"step": step, "bank_versions": dict(bank_versions), "files": {name: path.stat().st_size for name, path in files.items()}}
     write_file(directory / SEAL, json.dumps(seal, indent=1) + "\n")
 
@@ -296,11 +294,3 @@ def choose_checkpoint(run_dir: Path, *, step: int | None = None, is_best: bool =
         problem = checkpoints[step].problem if step in checkpoints else "holds no such checkpoint"
         raise CheckpointError.of(f"run directory {run_dir}, step {step}", str(problem), got=step, expected=f"one of {whole}")
     return checkpoints[step]
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

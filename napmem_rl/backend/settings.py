@@ -13,6 +13,7 @@ from typing import Any
 
 from napmem_rl.config.sections import SECTIONS, AgentConfig, JobConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.errors import BackendError
+from napmem_rl.report.run_data import TRAJECTORIES_DIR
 
 SUBTREE = "napmem"
 
@@ -42,7 +43,7 @@ class JobSettings:
     @property
     def trajectories_dir(self) -> Path:
         """Where trajectories are written, one JSON line each."""
-        return Path(self.report.dir) if self.report.dir else Path(self.run_dir) / "trajectories"
+        return Path(self.report.dir) if self.report.dir else Path(self.run_dir) / TRAJECTORIES_DIR
 
     @property
     def bank_versions_file(self) -> Path:

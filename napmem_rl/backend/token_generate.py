@@ -52,7 +52,11 @@ class TokenServer(Protocol):
 
 def compute_request_seed(run_seed: int, *, step: int, task_id: str, sample_index: int, turn_index: int) -> int:
     """Seed of one turn: the same request of the same run gets the same seed, whatever the order in which requests arrive. In [0, 2^31)."""
-    text = f"{run_seed}/{step}/{task_id}/{sample_index}/{turn_index}"
+    return hash_seed(f"{run_seed}/{step}/{task_id}/{sample_index}/{turn_index}")
+
+
+def hash_seed(text: str) -> int:
+    """A seed in [0, 2^31) that depends on all of a text, the same in every process."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 

@@ -31,10 +31,10 @@ from napmem_rl.backend.wandb_tables import plan_wandb
 from napmem_rl.backend.watchdog import StopRequest, Watchdog, keep_sigterm, stop_on_signals
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.errors import BackendError, NapMemError
+from napmem_rl.report.run_data import METRICS_FILE
 
 logger = logging.getLogger(__name__)
 
-METRICS_FILE = "metrics.jsonl"
 CHECKPOINT_CALLBACK = "napmem_rl.backend.checkpoints.SealingCallback"
 
 

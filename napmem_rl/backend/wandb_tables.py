@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 
 from omegaconf import OmegaConf
 
+from napmem_rl.backend.node_facts import reach
 from napmem_rl.backend.settings import JobSettings
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.errors import ConfigError
@@ -98,11 +98,7 @@ def plan_wandb(recipe: Recipe, run_dir: Path) -> WandbPlan:
 def is_reachable(url: str, timeout_s: float = CONNECT_TIMEOUT_S) -> bool:
     """Whether something answers at a server's port."""
     parts = urlsplit(url)
-    try:
-        with socket.create_connection((parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)), timeout=timeout_s):
-            return True
-    except OSError:
-        return False
+    return reach(parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443), timeout_s) is None
 
 
 def log_trajectory_table(settings: JobSettings, *, step: int) -> int:
@@ -134,13 +130,13 @@ def log_trajectory_table(settings: JobSettings, *, step: int) -> int:
 
 def build_rows(selection: Selection) -> list[list[Any]]:
     """The chosen episodes as rows of `COLUMNS`; the group mean counts siblings that have a reward."""
-    shaped = {(entry.path, entry.offset): episode for entry, episode in load_episodes(selection.entries)}
+    shaped = load_episodes(selection.entries)
     rows = []
     for group in selection.groups:
         rewards = [entry.reward for entry in group if entry.reward is not None]
         mean = sum(rewards) / len(rewards) if rewards else None
         for entry in group:
-            episode = shaped[entry.path, entry.offset]
+            episode = shaped[entry]
             difference = None if entry.reward is None or mean is None else entry.reward - mean
             rows.append(
                 [

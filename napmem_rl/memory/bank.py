@@ -18,7 +18,7 @@ import numpy as np
 
 from napmem_rl.atomic import write_file
 from napmem_rl.errors import BankError
-from napmem_rl.memory.pyramid import PROFILE_FILE, Pyramid, find_problems, trace_messages
+from napmem_rl.memory.pyramid import PROFILE_FILE, PROFILE_ID, Pyramid, find_problems, trace_messages
 from napmem_rl.memory.storage import MANIFEST, StoredBank, load_stored_bank, render_files, render_manifest, write_directory
 from napmem_rl.retrieval.encoder import Encoder
 from napmem_rl.retrieval.hybrid import RRF_K, HybridIndex
@@ -85,6 +85,12 @@ class MemoryBank:
     def record(self, record_id: str) -> Record | None:
         """The record of this id, or None."""
         return self._records.get(record_id)
+
+    def item(self, item_id: str) -> Message | Record | Track | Profile | None:
+        """The item of any level with this id; None for an id that the bank does not hold."""
+        if item_id == PROFILE_ID:
+            return self.profile
+        return self.message(item_id) or self.record(item_id) or next((track for track in self.tracks if track.track_id == item_id), None)
 
     def file(self, name: str) -> str | None:
         """The Markdown file of exactly this name (a track's, or "profile.md"), front matter included; None for any other string. Never touches the disk."""

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from napmem_rl.atomic import swap_directories, sync_directory, write_file
+from napmem_rl.atomic import swap_directories, sync_path, write_file
 from napmem_rl.errors import BankError
 from napmem_rl.memory.pyramid import PROFILE_FILE, PROFILE_ID, Pyramid
 from napmem_rl.schema import Message, Profile, Record, RecordType, Track, as_json
@@ -32,6 +32,7 @@ from napmem_rl.schema import Message, Profile, Record, RecordType, Track, as_jso
 _Item = TypeVar("_Item", Message, Record)
 
 FORMAT = 1
+BANKS_VARIABLE = "NAPMEM_BANKS_DIR"  # of a machine: its own copy of the banks, read instead of `memory.banks`
 MANIFEST = "manifest.json"
 MESSAGES_FILE = "messages.jsonl"
 RECORDS_FILE = "records.jsonl"
@@ -106,9 +107,9 @@ def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             write_file(fresh / name, content)
         for folder in {(fresh / name).parent for name in files}:
-            sync_directory(folder)
+            sync_path(folder)
         swap_directories(fresh, path)
-        sync_directory(path.parent)
+        sync_path(path.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)  # after the swap this is the old one
 

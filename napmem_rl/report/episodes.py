@@ -90,14 +90,16 @@ def index_episodes(directory: Path, problems: list[Problem]) -> EpisodeIndex:
     return EpisodeIndex(entries=tuple(kept), num_repeated=len(entries) - len(kept), num_bytes=sum(entry.size for entry in kept))
 
 
-def load_episodes(entries: Sequence[Entry]) -> Iterator[tuple[Entry, dict[str, Any]]]:
-    """The episodes of these lines, ready for the page, file by file."""
+def load_episodes(entries: Sequence[Entry]) -> dict[Entry, dict[str, Any]]:
+    """The episodes of these lines, ready for the page; each file is opened once."""
+    episodes = {}
     by_file = sorted(entries, key=lambda entry: (entry.path, entry.offset))
     for path, members in itertools.groupby(by_file, key=lambda entry: entry.path):
         with path.open("rb") as stream:
             for entry in members:
                 stream.seek(entry.offset)
-                yield entry, shape_episode(json.loads(stream.read(entry.size)), entry)
+                episodes[entry] = shape_episode(json.loads(stream.read(entry.size)), entry)
+    return episodes
 
 
 def shape_episode(raw: Mapping[str, Any], entry: Entry) -> dict[str, Any]:

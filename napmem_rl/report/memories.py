@@ -10,8 +10,7 @@ from typing import Any
 
 from napmem_rl.errors import BankError
 from napmem_rl.memory.bank import MemoryBank
-from napmem_rl.memory.pyramid import PROFILE_ID
-from napmem_rl.schema import Message, Record, Track
+from napmem_rl.schema import Message, Profile, Record, Track
 
 MAX_CHARACTERS = 4_000_000  # of all memories of a page
 
@@ -71,8 +70,7 @@ def load_memories(
 
 def describe_item(bank: MemoryBank, item_id: str) -> dict[str, Any] | None:
     """One item as plain data: its level, texts, time and the ids that it rests on. None for an id that the bank does not hold."""
-    item: Message | Record | Track | None = bank.message(item_id) or bank.record(item_id) or next((t for t in bank.tracks if t.track_id == item_id), None)
-    match item:
+    match item := bank.item(item_id):
         case Message():
             text = f"{item.text}\n[image: {item.caption}]" if item.caption else item.text
             return {"level": "raw", "title": item.speaker, "text": text, "time": item.time, "session": item.session_id, "sources": []}
@@ -81,9 +79,8 @@ def describe_item(bank: MemoryBank, item_id: str) -> dict[str, Any] | None:
         case Track():
             text = f"{item.summary}\n\n{item.narrative}"
             return {"level": "track", "title": item.title, "text": text, "time": item.time, "sources": list(item.record_ids)}
-        case _ if item_id == PROFILE_ID:
-            profile = bank.profile
-            return {"level": "profile", "title": "User profile", "text": profile.text, "time": profile.time, "sources": list(profile.source_ids)}
+        case Profile():
+            return {"level": "profile", "title": "User profile", "text": item.text, "time": item.time, "sources": list(item.source_ids)}
     return None
 
 

@@ -19,15 +19,16 @@ from string import Template
 from typing import Any
 
 from napmem_rl.atomic import write_file
+from napmem_rl.config.sections import ReportConfig
 from napmem_rl.report import metric_charts
 from napmem_rl.report.episodes import EpisodeIndex, index_episodes, load_episodes
 from napmem_rl.report.memories import Memories, load_memories, wanted_items
-from napmem_rl.report.run_data import Problem, RunData, load_run
+from napmem_rl.report.run_data import STEP_MARK, Problem, RunData, load_run
 from napmem_rl.report.selection import Selection, choose_groups
 from napmem_rl.report.summary_table import build_summary_table
 
 DEFAULT_NAME = "report.html"
-MAX_EPISODES = 600
+MAX_EPISODES = ReportConfig().max_trajectories
 MAX_PROBLEMS = 50
 _SCRIPTS = ("dom.js", "charts.js", "memories.js", "viewer.js", "episode.js", "main.js")
 _EDGE_STEPS = 5  # steps whose mean a tile shows
@@ -130,15 +131,15 @@ def build_page_data(run: RunData, index: EpisodeIndex, selection: Selection, ban
 
 def _embed_episodes(selection: Selection) -> list[dict[str, Any]]:
     """Shaped episodes in order of kind, step, task and sample, each with its group's number and a key for links."""
-    group_of = {(entry.path, entry.offset): number for number, group in enumerate(selection.groups) for entry in group}
-    loaded = {(entry.path, entry.offset): episode for entry, episode in load_episodes(selection.entries)}
+    group_of = {entry: number for number, group in enumerate(selection.groups) for entry in group}
+    loaded = load_episodes(selection.entries)
     episodes = []
     seen: Counter[str] = Counter()
     for entry in selection.entries:
-        episode = loaded[entry.path, entry.offset]
+        episode = loaded[entry]
         key = f"{entry.kind}/{entry.step}/{entry.task_id}/{entry.sample}"
         seen[key] += 1
-        episode |= {"group": group_of[entry.path, entry.offset], "key": key if seen[key] == 1 else f"{key}/{seen[key]}"}
+        episode |= {"group": group_of[entry], "key": key if seen[key] == 1 else f"{key}/{seen[key]}"}
         episodes.append(episode)
     return episodes
 
@@ -163,7 +164,7 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
 def _tiles(run: RunData, index: EpisodeIndex) -> list[dict[str, str]]:
     """The few numbers to see first. A tile without a value is left out."""
     metrics = run.metrics
-    steps = [step for step in metrics.steps if "training/global_step" in metrics.by_step[step]]
+    steps = [step for step in metrics.steps if STEP_MARK in metrics.by_step[step]]
     planned = run.setting("verl.trainer.total_training_steps")
     tiles = []
     if steps:

@@ -17,10 +17,10 @@ from typing import Any
 import yaml
 
 from napmem_rl.errors import DataError
+from napmem_rl.memory.storage import BANKS_VARIABLE
 
 METRICS_FILE, TRAJECTORIES_DIR = "metrics.jsonl", "trajectories"
 SETTINGS_FILE, PROVENANCE_FILE, SUMMARY_FILE = "resolved.yaml", "provenance.json", "summary.json"
-BANKS_VARIABLE = "NAPMEM_BANKS_DIR"  # a machine's own copy of the banks, as in training
 TRAINING_DIR = "grpo"  # of a quickstart's run directory
 STEP_MARK = "training/global_step"  # verl writes it with every training step, and not with a validation before one
 _ASIDE = re.compile(r"metrics\.(\d+)\.jsonl")
