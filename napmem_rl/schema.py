@@ -94,7 +94,27 @@ class Record:
     text: str
     time: str  # of the newest source message
     source_ids: tuple[str, ...]  # message ids, never empty
-    session_id: str
+    session_id: str  # of the newest source message
+
+
+class RecordOperation(StrEnum):
+    """What made a revision of a record (NapMem appendix B, reconciliation; `skip` makes none)."""
+
+    STORE = "store"  # a new record
+    UPDATE = "update"  # a record says something newer; its sources are united
+    MERGE = "merge"  # a record takes in others, which are gone from then on; the sources of all are united
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordRevision:
+    """One line of a bank's record history: the record as it was from then on, and the records that it took in.
+
+    Example: RecordRevision(operation=RecordOperation.MERGE, record=<rec:7 as it is now>, merged_ids=("rec:9",))
+    """
+
+    operation: RecordOperation
+    record: Record
+    merged_ids: tuple[str, ...] = ()  # of records that end here; only for a merge, never empty then
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
