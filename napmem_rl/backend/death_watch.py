@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import ray
 
 CHECK_INTERVAL_S = 3.0
+NODE_NOTICE_S = 20.0  # by then Ray has noticed that a node is gone; a call to an actor there can fail earlier
 
 
 class DeathWatch:
@@ -58,6 +61,26 @@ def means_death(error: Exception) -> bool:
     """
     alive = (ray.exceptions.ActorUnavailableError, ray.exceptions.RayTaskError)  # being restarted; the call itself failed
     return isinstance(error, ray.exceptions.RayError) and not isinstance(error, alive)
+
+
+def list_nodes() -> dict[str, str]:
+    """Address by id of each node of the cluster that is alive."""
+    return {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+
+
+def find_lost_nodes(before: Mapping[str, str], *, timeout_s: float = NODE_NOTICE_S) -> list[str]:
+    """Addresses of the nodes that are no longer alive, as soon as there is one; empty where all still are after the timeout.
+
+    Args:
+        before: what `list_nodes` gave earlier.
+        timeout_s: how long to wait for Ray to notice.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        lost = sorted(before[node_id] for node_id in before.keys() - list_nodes().keys())
+        if lost or len(before) < 2 or time.monotonic() > deadline:  # the only node is this one
+            return lost
+        time.sleep(0.5)
 
 
 def _ping(actor: Any) -> Any:

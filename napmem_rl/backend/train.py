@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from napmem_rl.atomic import write_file
 from napmem_rl.backend.cluster_check import check_cluster
+from napmem_rl.backend.death_watch import find_lost_nodes, list_nodes
 from napmem_rl.backend.job_control import start_control
 from napmem_rl.backend.preflight import JobInputs, check_inputs
 from napmem_rl.backend.run_checkpoints import check_resume_path, prepare_resume, refuse_old_checkpoints
@@ -241,19 +242,28 @@ def _run_trainer(config: DictConfig, request: StopRequest, *, may_force: bool) -
     control = start_control(settings.job_name)
     watchdog = Watchdog(control, job=settings.job, stacks_dir=stacks_dir(settings), run_dir=Path(settings.run_dir), may_force=may_force)
     runner = ray.remote(num_cpus=1)(JobRunner).remote()
+    nodes = list_nodes()
     try:
         watchdog.wait(runner.run.remote(config), request)
     except ray.exceptions.RayError as error:
-        raise find_cause(error) from error
+        raise find_cause(error, nodes) from error
 
 
-def find_cause(error: BaseException) -> NapMemError:
-    """Our own error out of Ray's wrapping, or a BackendError that names what failed."""
+def find_cause(error: BaseException, nodes: Mapping[str, str]) -> NapMemError:
+    """Our own error out of Ray's wrapping, or a BackendError that names what failed.
+
+    Args:
+        error: what the trainer's actor raised, or Ray about it.
+        nodes: the nodes that were alive when the job started; one that is gone is named where an actor cannot be reached.
+    """
     cause: BaseException | None = error
     while isinstance(cause, ray.exceptions.RayTaskError):
         cause = cause.cause
     if isinstance(cause, NapMemError):
         return type(cause)(cause.message)
+    if isinstance(cause, ray.exceptions.RayError) and (lost := find_lost_nodes(nodes)):
+        fix = "The same command goes on from the last checkpoint."
+        return BackendError.of("training job", f"lost node {', '.join(lost)} ({type(cause).__name__})", fix=fix)
     lines = str(cause).strip().splitlines() or [""]
     return BackendError.of("training job", f"failed ({type(cause).__name__}: {lines[0]})", fix="The worker's trace is in the output above.")
 

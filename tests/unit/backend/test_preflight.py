@@ -212,9 +212,9 @@ def test_our_own_error_is_found_under_rays_wrapping():
 
     inner = RayTaskError("attach", "trace", StaleWeightsError("two versions")).as_instanceof_cause()
     outer = RayTaskError("run", "trace", inner)
-    assert isinstance(find_cause(outer.as_instanceof_cause()), StaleWeightsError)
-    assert find_cause(outer).message == "two versions"
-    other = find_cause(RayTaskError("run", "trace", AssertionError("no such mode\nmore")))
+    assert isinstance(find_cause(outer.as_instanceof_cause(), {}), StaleWeightsError)
+    assert find_cause(outer, {}).message == "two versions"
+    other = find_cause(RayTaskError("run", "trace", AssertionError("no such mode\nmore")), {})
     assert "AssertionError: no such mode" in other.message and "more" not in other.message
 
 
