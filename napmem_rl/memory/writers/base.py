@@ -92,6 +92,10 @@ class MemoryWriter(Protocol):
 
     name: str  # kept in the bank, e.g. "rules" or "llm:<model>"
 
+    def resume(self, messages: Sequence[Message], records: Sequence[Record]) -> None:
+        """Called once, before anything else, with all messages and live records of the bank (none of a new one); does nothing where no counts are kept."""
+        ...
+
     async def extract_records(self, batch: Sequence[Message], recent: Sequence[Record]) -> Sequence[RecordDraft]:
         """Records that the batch supports. `recent`: the newest live records, as background only."""
         ...
