@@ -91,6 +91,7 @@ class MemoryWriter(Protocol):
     """What writes records, tracks and profile."""
 
     name: str  # kept in the bank, e.g. "rules" or "llm:<model>"
+    num_related: int  # live records that `reconcile` wants to see beside a draft, at most; 0: none are searched for, and every draft is stored
 
     def resume(self, messages: Sequence[Message], records: Sequence[Record]) -> None:
         """Called once, before anything else, with all messages and live records of the bank (none of a new one); does nothing where no counts are kept."""
