@@ -9,7 +9,10 @@ from typing import Any
 
 import ray
 
+from napmem_rl.errors import BackendError, NapMemError
+
 CHECK_INTERVAL_S = 3.0
+DEATH_NOTICE_S = 10.0  # by then Ray has failed the calls that are pending on an actor that died
 NODE_NOTICE_S = 20.0  # by then Ray has noticed that a node is gone; a call to an actor there can fail earlier
 
 
@@ -81,6 +84,30 @@ def find_lost_nodes(before: Mapping[str, str], *, timeout_s: float = NODE_NOTICE
         if lost or len(before) < 2 or time.monotonic() > deadline:  # the only node is this one
             return lost
         time.sleep(0.5)
+
+
+def name_dead(error: ray.exceptions.RayError, *, timeout_s: float = DEATH_NOTICE_S) -> NapMemError | None:
+    """An error that names the actors that died, where that is what failed the trainer: Ray's own often does not say which one it was.
+
+    Args:
+        error: what the trainer raised.
+        timeout_s: how long to wait for Ray to notice.
+
+    Returns:
+        None where no watched actor died, so that `error` says all there is.
+    """
+    cause = error
+    while isinstance(cause, ray.exceptions.RayTaskError) and isinstance(cause.cause, ray.exceptions.RayError):
+        cause = cause.cause
+    if not isinstance(cause, ray.exceptions.RayActorError) and not means_death(cause):
+        return None
+    deadline = time.monotonic() + timeout_s
+    while not (dead := WATCH.find_dead()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if not dead:
+        return None
+    words = "; ".join(f"{name} ({words})" for name, words in dead.items())
+    return BackendError.of("training job", f"lost {words}", fix="The same command goes on from the last checkpoint.")
 
 
 def _ping(actor: Any) -> Any:

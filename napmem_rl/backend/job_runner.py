@@ -15,10 +15,12 @@ class JobRunner:
             ValueError, AssertionError: verl refuses the config.
             NapMemError: a worker of ours failed.
         """
+        import ray
         import verl.trainer.main_ppo as main_ppo
         from verl.trainer.ppo.utils import need_critic, need_reference_policy
         from verl.utils.config import validate_config
 
+        from napmem_rl.backend.death_watch import name_dead
         from napmem_rl.backend.trainer import extend_trainer
 
         main_ppo.auto_set_device(config)
@@ -26,4 +28,10 @@ class JobRunner:
         extend_trainer(config.trainer.v1.trainer_mode)
         main_ppo.pprint = lambda *args, **kwargs: None  # it would print the whole config, which stands in resolved.yaml
         task_runner = main_ppo.TaskRunnerV1.__ray_metadata__.modified_class.__ray_actor_class__()
-        task_runner.run(config)
+        try:
+            task_runner.run(config)
+        except ray.exceptions.RayError as error:
+            named = name_dead(error)
+            if named is None:
+                raise
+            raise named from error
