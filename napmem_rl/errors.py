@@ -67,6 +67,10 @@ class LLMError(NapMemError):
     """A language-model endpoint refused, timed out or broke its protocol after all retries."""
 
 
+class BudgetError(LLMError):
+    """The budget of a language model does not hold one more request. Nothing is broken: the same command goes on with a larger one."""
+
+
 class JudgeError(LLMError):
     """A judge gave no usable verdict. The trajectory is abstained from, never scored 0."""
 

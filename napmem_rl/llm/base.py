@@ -68,12 +68,14 @@ class ChatReply:
 
 @dataclass(slots=True)
 class Usage:
-    """What a client has spent so far. Cached replies cost no tokens."""
+    """What a client has spent so far. Cached replies cost no tokens. Of a reply without token counts the guess is taken, and `num_unmetered` counts it."""
 
     num_requests: int = 0
     num_cached: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cost: float = 0.0  # money, at the prices of the client's budget; 0 where it has none
+    num_unmetered: int = 0
 
 
 class ChatClient(Protocol):

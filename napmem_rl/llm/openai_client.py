@@ -6,21 +6,25 @@ Retries with backoff (429, 5xx, timeouts, lost connections; `Retry-After` is hon
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from napmem_rl.errors import ConfigError, LLMError
+from napmem_rl.errors import BudgetError, ConfigError, LLMError
 from napmem_rl.llm.base import AssistantTurn, ChatClient, ChatReply, RawToolCall, Usage
 from napmem_rl.llm.disk_cache import DiskCache
+from napmem_rl.llm.limits import BYTES_OF_TOKEN, Budget, RequestLimits, Spending, guess_prompt_tokens
 from napmem_rl.tools.parse import parse_turn
 from napmem_rl.tools.spec import ToolSpec
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+    from openai.types.chat import ChatCompletion
 
+SCHEMA_MODES = ("json_schema", "json_schema_full", "json_object", "off")
 _NO_KEY = "none"  # sent to servers that take no key; the package refuses an empty one
 
 
@@ -37,9 +41,14 @@ class OpenAIChat:
         temperature: None leaves it to the endpoint, as `top_p` does.
         max_tokens: default limit of a reply; None leaves it to the endpoint.
         cache_dir: replies are kept there; only for temperature 0, since sampled replies must differ.
+        cache_tag: goes into the keys of kept replies, beside all that is sent: the version of the prompts, for instance.
+        limits: requests and tokens a minute; None for none. Tries that the openai package repeats by itself are not counted.
+        budget: what may be spent in all; None only counts tokens.
+        schema_mode: how a schema is asked for: json_schema (without lengths of strings, which some endpoints refuse), json_schema_full (with them; good for
+            small models behind vLLM, which else may never stop), json_object (JSON, but of any form), or off.
 
     Raises:
-        ConfigError: no model, no key, or a cache for a sampled model.
+        ConfigError: no model, no key, a cache for a sampled model, or an unknown mode.
     """
 
     def __init__(
@@ -55,11 +64,17 @@ class OpenAIChat:
         top_p: float | None = None,
         max_tokens: int | None = None,
         cache_dir: str | None = None,
+        cache_tag: str = "",
+        limits: RequestLimits | None = None,
+        budget: Budget | None = None,
+        schema_mode: str = "json_schema",
     ) -> None:
         if not model:
             raise ConfigError.of("chat endpoint", "no model is named", fix="Set the key `model` beside `base_url`.")
         if cache_dir is not None and temperature != 0:
             raise ConfigError.of("chat endpoint, cache_dir", "would give sampled replies again and again", got=temperature, expected="temperature 0")
+        if schema_mode not in SCHEMA_MODES:
+            raise ConfigError.of("chat endpoint, schema_mode", "is unknown", got=schema_mode, expected=", ".join(SCHEMA_MODES))
         self.name = model
         self.usage = Usage()
         self.endpoint = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
@@ -67,6 +82,14 @@ class OpenAIChat:
         self._defaults = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
         self._slots = asyncio.Semaphore(max_concurrency)
         self._cache = DiskCache(cache_dir) if cache_dir is not None else None
+        self._cache_tag = {"tag": cache_tag} if cache_tag else {}
+        self._limits, self.budget, self._schema_mode = limits or RequestLimits(), budget or Budget(), schema_mode
+
+    def fork(self) -> OpenAIChat:
+        """The same client with a `usage` of its own: connections, limits, budget and cache stay shared."""
+        other = copy.copy(self)
+        other.usage = Usage()
+        return other
 
     async def chat(self, messages: Sequence[Mapping[str, Any]], *, schema: Mapping[str, Any] | None = None, max_tokens: int | None = None) -> str:
         """The text of one completion. Raises LLMError after all retries."""
@@ -80,9 +103,9 @@ class OpenAIChat:
         schema: Mapping[str, Any] | None = None,
         max_tokens: int | None = None,
     ) -> ChatReply:
-        """One completion. Raises LLMError after all retries, or where the reply is not a chat completion."""
+        """One completion. Raises LLMError after all retries, or where the reply is not a chat completion; BudgetError where the budget does not hold it."""
         request = self._build_request(messages, tools, schema, max_tokens)
-        key = {"endpoint": self.endpoint, **request}
+        key = {"endpoint": self.endpoint, **self._cache_tag, **request}
         stored = await asyncio.to_thread(self._cache.get, key) if self._cache is not None else None
         if stored is not None:
             self.usage.num_cached += 1
@@ -97,6 +120,8 @@ class OpenAIChat:
         request = self._build_request([{"role": "user", "content": "Reply with the word ready."}], (), None, None)
         try:
             await self._send(request)
+        except BudgetError:
+            raise
         except LLMError as error:
             raise ConfigError.of(f"model {self.name} at {self.endpoint}", "preflight failed", got=error.message, fix=_advise(error.__cause__)) from error
 
@@ -113,26 +138,48 @@ class OpenAIChat:
             request["max_tokens"] = max_tokens
         if tools:
             request["tools"] = [tool.as_openai() for tool in tools]
-        if schema is not None:
-            request["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": dict(schema), "strict": True}}
+        if schema is not None and self._schema_mode.startswith("json_schema"):
+            asked = dict(schema) if self._schema_mode == "json_schema_full" else _without_lengths(schema)
+            request["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": asked, "strict": True}}
+        elif schema is not None and self._schema_mode == "json_object":
+            request["response_format"] = {"type": "json_object"}
         return request
 
     async def _send(self, request: Mapping[str, Any]) -> ChatReply:
+        """One request within limits and budget, counted."""
+        spending = Spending(guess_prompt_tokens(request), request.get("max_tokens", 0))
+        guessed = spending.num_tokens
+        async with self._slots:
+            await self._limits.wait(guessed)
+            async with self.budget.reserve(spending):
+                self.usage.num_requests += 1
+                completion = await self._create(request)
+                self._count(completion, spending)
+            self._limits.settle(guessed, spending.num_tokens)
+        return _read_choice(completion.choices[0])
+
+    async def _create(self, request: Mapping[str, Any]) -> ChatCompletion:
         from openai import OpenAIError
         from openai.types.chat import ChatCompletion
 
-        async with self._slots:
-            self.usage.num_requests += 1
-            try:
-                completion = await self._client.chat.completions.create(**request)
-            except (OpenAIError, json.JSONDecodeError) as error:
-                raise LLMError.of(f"model {self.name} at {self.endpoint}", f"request failed ({type(error).__name__})", got=str(error)) from error
+        try:
+            completion = await self._client.chat.completions.create(**request)
+        except (OpenAIError, json.JSONDecodeError) as error:
+            raise LLMError.of(f"model {self.name} at {self.endpoint}", f"request failed ({type(error).__name__})", got=str(error)) from error
         if not isinstance(completion, ChatCompletion) or not completion.choices:
             raise LLMError.of(f"model {self.name} at {self.endpoint}", "the reply is not a chat completion", got=str(completion))
+        return completion
+
+    def _count(self, completion: ChatCompletion, spending: Spending) -> None:
+        """Put what a reply used into `spending` and `usage`; the prompt's guess and the reply's bytes stand in where the endpoint does not say."""
         if completion.usage is not None:
-            self.usage.prompt_tokens += completion.usage.prompt_tokens or 0
-            self.usage.completion_tokens += completion.usage.completion_tokens or 0
-        return _read_choice(completion.choices[0])
+            spending.prompt_tokens, spending.completion_tokens = completion.usage.prompt_tokens or 0, completion.usage.completion_tokens or 0
+        else:
+            spending.completion_tokens = len((completion.choices[0].message.content or "").encode("utf-8", "replace")) // BYTES_OF_TOKEN
+            self.usage.num_unmetered += 1
+        self.usage.prompt_tokens += spending.prompt_tokens
+        self.usage.completion_tokens += spending.completion_tokens
+        self.usage.cost += self.budget.prices.cost(spending.prompt_tokens, spending.completion_tokens)
 
 
 class ChatGenerate:
@@ -168,6 +215,16 @@ def _build_client(base_url: str, api_key_env: str, timeout_s: float, max_retries
             fix=f'export {api_key_env}=<key>, or set `api_key_env: ""` for a server without keys.',
         )
     return AsyncOpenAI(api_key=key, base_url=base_url, timeout=timeout_s, max_retries=max_retries)
+
+
+def _without_lengths(schema: Any) -> Any:
+    """A schema without the lengths of its strings."""
+    if isinstance(schema, list):
+        return [_without_lengths(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    is_string = schema.get("type") == "string"
+    return {name: _without_lengths(part) for name, part in schema.items() if not (is_string and name in ("minLength", "maxLength"))}
 
 
 def _read_choice(choice: Any) -> ChatReply:

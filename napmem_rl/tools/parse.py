@@ -65,7 +65,7 @@ def parse_turn(text: str, *, tool_format: str, tools: Sequence[ToolSpec]) -> Par
     markup, read_call = _format(tool_format)
     thinking, rest = None, text
     try:
-        thinking, rest = _split_thinking(text)
+        thinking, rest = split_thinking(text)
         content, calls, answer = _scan(rest, markup, read_call, tools)
     except (PolicyOutputError, RecursionError) as error:
         problem = error.message if isinstance(error, PolicyOutputError) else "tool call is nested too deeply"
@@ -101,8 +101,12 @@ def _format(tool_format: str) -> tuple[re.Pattern[str], CallReader]:
     return formats[tool_format]
 
 
-def _split_thinking(text: str) -> tuple[str | None, str]:
-    """(thinking, rest). The thinking ends at the first `</think>`; a template may have opened it before the turn."""
+def split_thinking(text: str) -> tuple[str | None, str]:
+    """(thinking, rest). The thinking ends at the first `</think>`; a template may have opened it before the turn.
+
+    Raises:
+        PolicyOutputError: a thinking block that is not closed, does not stand first, or is one of several.
+    """
     opened, closed = text.find(_THINK_OPEN), text.find(_THINK_CLOSE)
     if opened < 0 and closed < 0:
         return None, text
