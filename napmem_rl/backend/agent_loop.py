@@ -16,7 +16,9 @@ from typing import Any
 from uuid import uuid4
 
 import ray
+import torch
 import transfer_queue as tq
+from tensordict import TensorDict
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.llm_server import LLMServerClient
@@ -25,10 +27,10 @@ from napmem_rl.backend.bank_cache import BankCache, find_banks_dir
 from napmem_rl.backend.death_watch import WATCH
 from napmem_rl.backend.encoder_service import connect_encoder, needs_service, start_service
 from napmem_rl.backend.episode_runner import EpisodeRunner, Outcome, RowRequest
+from napmem_rl.backend.in_flight import NOTE_PREFIX, RepeatCounter
 from napmem_rl.backend.plugin import ROLLOUT_NAME
 from napmem_rl.backend.resuming_server import ResumingServer
 from napmem_rl.backend.reward_workers import RewardPool, start_reward_workers
-from napmem_rl.backend.sampler import NOTE_PREFIX
 from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.token_generate import BatchingServer, ClientServer, TokenServer, find_end_ids
 from napmem_rl.backend.trajectory_log import TrajectoryLog
@@ -42,6 +44,7 @@ MAX_SEARCH_THREADS = 64  # searches of one worker at a time; they wait for the e
 
 _WorkerBase = AgentLoopWorkerTQ.__ray_metadata__.modified_class.__ray_actor_class__  # the class that verl wrapped into an actor
 LOGGED_IN_VALIDATION = (Metric.CORRECTNESS, Metric.APPROPRIATE_USE, Metric.FORMAT, Metric.CALLS_PER_QUESTION, Metric.MULTI_LEVEL_RATE)  # beside the reward
+REPEAT = "napmem_repeat"  # column of a batch in which a task comes twice: how often the step had it before
 _SEEDLESS_SERVERS = ("sglang", "trtllm")  # their sampling parameters have no `seed`
 
 
@@ -98,14 +101,15 @@ class NapMemAgentLoopWorker(_WorkerBase):
             if self.runner is None:
                 raise BackendError.of("agent-loop worker", "has not been attached to its services")
             step, sample = int(trajectory["step"]), int(kwargs["session_id"])
-            request = RowRequest(row=kwargs, sampling=sampling_params, step=step, sample_index=sample, is_validation=is_validation)
+            place = {"step": step, "sample_index": sample, "repeat": int(kwargs.get(REPEAT, 0)), "is_validation": is_validation}
+            request = RowRequest(row=kwargs, sampling=sampling_params, **place)
             outcome = await self.runner.run(request)
         except Exception as error:  # boundary: the prompt fails, and the sampler stops the job with these words
             await self._leave_note(kwargs, is_validation, cause="exception", detail=f"{type(error).__name__}: {error}")
             raise
         if outcome.sample is None:
             return await self._leave_note(kwargs, is_validation, cause=outcome.cause, detail=outcome.detail)
-        kept = {name: value for name, value in kwargs.items() if name not in ("task", "answer_key")}
+        kept = {name: value for name, value in kwargs.items() if name not in ("task", "answer_key", REPEAT)}
         return await self._agent_loop_postprocess(build_output(outcome), trajectory["validate"], **kept)
 
     async def _leave_note(self, row: dict[str, Any], is_validation: bool, *, cause: str, detail: str) -> None:
@@ -147,6 +151,15 @@ class NapMemAgentLoopManager(AgentLoopManagerTQ):
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(NapMemAgentLoopWorker)
         self.settings = JobSettings.from_config(self.config)
+        self._repeats = RepeatCounter()
+
+    def generate_sequences(self, prompts: TensorDict) -> None:
+        """As verl's, but tells apart the hand-outs of a task that one training step has twice, so that their samples do not have the same seeds."""
+        if not ("validate" in prompts and prompts["validate"]):
+            repeats = self._repeats.count(int(prompts["global_steps"]), [json.loads(task)["task_id"] for task in prompts["task"]])
+            if any(repeats):
+                prompts[REPEAT] = torch.tensor(repeats)
+        super().generate_sequences(prompts)
 
     async def _init_agent_loop_workers(self) -> None:
         await super()._init_agent_loop_workers()

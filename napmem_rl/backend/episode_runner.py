@@ -32,13 +32,15 @@ class Rewards(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowRequest:
-    """One session of one prompt: the dataset's row, verl's sampling parameters, the trainer's step and the sample's number within its group."""
+    """One session of one prompt: the dataset's row, verl's sampling parameters, the trainer's step, the sample's number within its group, and how often the
+    task was handed out in this step before."""
 
     row: Mapping[str, Any]
     sampling: Mapping[str, Any]
     step: int
     sample_index: int
     is_validation: bool
+    repeat: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +125,8 @@ class EpisodeRunner:
     def _build_generate(self, task: Task, request: RowRequest) -> TokenGenerate:
         def seed_of_turn(turn_index: int) -> int:
             step = -1 - request.step if request.is_validation else request.step
-            return compute_request_seed(self._settings.seed, step=step, task_id=task.task_id, sample_index=request.sample_index, turn_index=turn_index)
+            place = {"task_id": task.task_id, "sample_index": request.sample_index, "turn_index": turn_index, "repeat": request.repeat}
+            return compute_request_seed(self._settings.seed, step=step, **place)
 
         return TokenGenerate(
             server=self._server,
@@ -138,8 +141,8 @@ class EpisodeRunner:
     async def _write_log(self, scored: ScoredTrajectory, request: RowRequest, *, min_version: int | None) -> None:
         if self._log is None:
             return
-        facts = {"step": request.step, "sample_index": request.sample_index, "is_validation": request.is_validation, "min_version": min_version}
-        await asyncio.to_thread(self._log.append, scored, data_source=str(request.row.get("data_source", "")), **facts)
+        facts = {"step": request.step, "sample_index": request.sample_index, "repeat": request.repeat, "is_validation": request.is_validation}
+        await asyncio.to_thread(self._log.append, scored, data_source=str(request.row.get("data_source", "")), min_version=min_version, **facts)
 
 
 def build_sampling(request: RowRequest) -> dict[str, Any]:

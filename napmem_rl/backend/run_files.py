@@ -54,9 +54,15 @@ def set_aside_later_steps(directory: Path, step: int) -> None:
     later = [path for path in directory.glob("*.jsonl") if (match := _OF_A_STEP.fullmatch(path.name)) and int(match[1]) > step]
     if not later:
         return
+    aside = make_aside(directory)
+    for path in later:
+        shutil.move(path, aside / path.name)
+
+
+def make_aside(directory: Path) -> Path:
+    """Create the next ``<directory>/aside.<n>/``."""
     number = 1
     while (aside := directory / f"aside.{number}").exists():
         number += 1
     aside.mkdir()
-    for path in later:
-        shutil.move(path, aside / path.name)
+    return aside

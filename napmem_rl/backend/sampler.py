@@ -19,13 +19,13 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 from napmem_rl.backend import metric_names as names
 from napmem_rl.backend.death_watch import WATCH
 from napmem_rl.backend.group_facts import GroupFacts, RowFacts, compute_group_facts
+from napmem_rl.backend.in_flight import NOTE_PREFIX
 from napmem_rl.backend.staleness import compute_staleness
 from napmem_rl.errors import BackendError, StaleWeightsError
 
 logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 0.05  # verl's default of 2.0 s is most of a small step
-NOTE_PREFIX = "napmem_note_"  # tags on a prompt key: why one of its sessions left no row
 MAX_REFILLS = 3  # whole batches in a row without one usable group
 EVICTED = "training/off_policy/evicted_samples"  # verl's count of prompts that it dropped as too old
 
@@ -180,7 +180,7 @@ def _refuse_dead_actors(partition_id: str, step: int) -> None:
 def _read_notes(partition_id: str, uids: list[str]) -> list[dict[str, Any]]:
     """The notes that agent-loop workers left on the prompts of this batch."""
     tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
-    return [note for uid in uids for name, note in tags.get(uid, {}).items() if name.startswith(NOTE_PREFIX)]
+    return [note for uid in uids for name, note in tags.get(uid, {}).items() if name.startswith(NOTE_PREFIX) and note is not None]
 
 
 def _read_rows(batch: KVBatchMeta) -> list[RowFacts]:

@@ -50,9 +50,12 @@ class TokenServer(Protocol):
         ...
 
 
-def compute_request_seed(run_seed: int, *, step: int, task_id: str, sample_index: int, turn_index: int) -> int:
-    """Seed of one turn: the same request of the same run gets the same seed, whatever the order in which requests arrive. In [0, 2^31)."""
-    return hash_seed(f"{run_seed}/{step}/{task_id}/{sample_index}/{turn_index}")
+def compute_request_seed(run_seed: int, *, step: int, task_id: str, sample_index: int, turn_index: int, repeat: int = 0) -> int:
+    """Seed of one turn: the same request of the same run gets the same seed, whatever the order in which requests arrive. In [0, 2^31).
+
+    `repeat` counts hand-outs of the task within the step: a second group of it must not be a copy of the first.
+    """
+    return hash_seed(f"{run_seed}/{step}/{task_id}/{sample_index}/{turn_index}{f'/{repeat}' if repeat else ''}")
 
 
 def hash_seed(text: str) -> int:

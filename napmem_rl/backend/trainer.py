@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import threading
@@ -17,6 +18,7 @@ from verl.trainer.ppo.v1 import trainer_base
 
 from napmem_rl.backend import metric_names as names
 from napmem_rl.backend.death_watch import WATCH, report_deaths
+from napmem_rl.backend.in_flight import find_leftovers, set_aside_episodes
 from napmem_rl.backend.job_control import TrainerLink
 from napmem_rl.backend.run_checkpoints import Best, prune_checkpoints, read_best, write_best
 from napmem_rl.backend.settings import JobSettings
@@ -124,6 +126,12 @@ class JobHooks:
             self._keep_best(metrics)
         return metrics
 
+    def _reissue_inflight_prompts(self, partition_id: str = "train") -> int:
+        """As verl's: a resumed asynchronous job hands out again what was in flight. What their first attempt left behind goes before."""
+        if self.trainer_mode != "sync":
+            drop_leftovers(partition_id, self.job.trajectories_dir)
+        return super()._reissue_inflight_prompts(partition_id)  # type: ignore[misc]
+
     def _save_checkpoint(self) -> None:
         self._link.beat(self.global_steps, "begin of a save")
         try:
@@ -201,6 +209,19 @@ def extend_trainer(mode: str) -> None:
     base = trainer_base.get_trainer_cls(mode)
     if not issubclass(base, JobHooks):
         trainer_base.TRAINER_REGISTRY[mode] = type(f"NapMem{base.__name__}", (JobHooks, StepReports, base), {})
+
+
+def drop_leftovers(partition_id: str, trajectories_dir: Path) -> None:
+    """Take from a restored queue what would be counted twice: rows that are trained already, and notes and episodes of prompts that are handed out again."""
+    left = find_leftovers((tq.kv_list(partition_id) or {}).get(partition_id, {}))
+    if left.orphans:
+        tq.kv_clear(keys=list(left.orphans), partition_id=partition_id)
+    if left.old_notes:
+        tq.kv_batch_put(keys=list(left.old_notes), partition_id=partition_id, tags=[dict(notes) for notes in left.old_notes.values()])
+    if left.in_flight:
+        rows = tq.kv_batch_get(keys=list(left.in_flight), partition_id=partition_id, select_fields=["task"])
+        tasks = [json.loads(task)["task_id"] for task in rows["task"]]
+        set_aside_episodes(trajectories_dir, list(zip(left.in_flight.values(), tasks, strict=True)))
 
 
 def _read_logprob_gap(batch: KVBatchMeta, *, version: int) -> dict[str, float]:

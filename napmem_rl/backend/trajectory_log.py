@@ -33,10 +33,19 @@ class TrajectoryLog:
         return self._directory / f"{'val' if is_validation else 'step'}_{step:06d}.worker_{self._worker_name}.jsonl"
 
     def append(
-        self, scored: ScoredTrajectory, *, step: int, sample_index: int, is_validation: bool, data_source: str, min_version: int | None = None
+        self,
+        scored: ScoredTrajectory,
+        *,
+        step: int,
+        sample_index: int,
+        is_validation: bool,
+        data_source: str,
+        repeat: int = 0,
+        min_version: int | None = None,
     ) -> None:
-        """Write one episode, whatever became of it. `min_version`: the oldest weights that sampled it."""
-        head = {"run": self._run_name, "step": step, "sample": sample_index, "data_source": data_source, "min_policy_version": min_version}
+        """Write one episode, whatever became of it. `min_version`: the oldest weights that sampled it; `repeat`: how often the step had the task before."""
+        place = {"run": self._run_name, "step": step, "sample": sample_index, "repeat": repeat}
+        head = {**place, "data_source": data_source, "min_policy_version": min_version}
         line = json.dumps({**head, **render_trajectory(scored)}, ensure_ascii=False) + "\n"
         self._directory.mkdir(parents=True, exist_ok=True)
         with self._lock:

@@ -37,6 +37,7 @@ class Entry:
     step: int
     run: str
     task_id: str
+    repeat: int
     sample: int
     status: str
     category: str
@@ -48,9 +49,9 @@ class Entry:
     size: int  # bytes
 
     @property
-    def group(self) -> tuple[str, int, str, str]:
-        """Episodes of one prompt in one step: the siblings that GRPO compares."""
-        return (self.kind, self.step, self.run, self.task_id)
+    def group(self) -> tuple[str, int, str, str, int]:
+        """Episodes of one prompt in one step: the siblings that GRPO compares. A task that a step had twice is two prompts."""
+        return (self.kind, self.step, self.run, self.task_id, self.repeat)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +87,7 @@ def index_episodes(directory: Path, problems: list[Problem]) -> EpisodeIndex:
         _add_order(order, runs)
     latest = _latest_runs(entries, order)
     kept = [entry for entry in entries if latest[entry.kind, entry.step] == entry.run]
-    kept.sort(key=lambda entry: (entry.kind, entry.step, entry.task_id, entry.sample))
+    kept.sort(key=lambda entry: (entry.kind, entry.step, entry.task_id, entry.repeat, entry.sample))
     return EpisodeIndex(entries=tuple(kept), num_repeated=len(entries) - len(kept), num_bytes=sum(entry.size for entry in kept))
 
 
@@ -193,6 +194,7 @@ def _index_line(raw: Mapping[str, Any], path: Path, kind: str, line: int, offset
         step=int(raw["step"]),
         run=str(raw.get("run", "")),
         task_id=str(raw["task_id"]),
+        repeat=int(raw.get("repeat", 0)),
         sample=int(raw.get("sample", 0)),
         status=status,
         category=str(raw.get("category", "")),

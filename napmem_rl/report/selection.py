@@ -31,7 +31,7 @@ class Selection:
 
 def build_groups(entries: Sequence[Entry]) -> list[Group]:
     """Siblings together, in order of kind, step and task, each group by sample number."""
-    groups: dict[tuple[str, int, str, str], list[Entry]] = defaultdict(list)
+    groups: dict[tuple[str, int, str, str, int], list[Entry]] = defaultdict(list)
     for entry in entries:
         groups[entry.group].append(entry)
     return [tuple(sorted(groups[key], key=lambda entry: (entry.sample, entry.line))) for key in sorted(groups)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,10 +18,12 @@ from verl.trainer import main_ppo
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1 import agent_loop_tq, replay_buffer, trainer_base
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+from verl.utils import tensordict_utils as tu
 from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
 
 from napmem_rl.backend import agent_loop, job_runner, sampler, trainer
+from napmem_rl.backend.in_flight import RepeatCounter
 from napmem_rl.errors import BackendError, ConfigError, StaleWeightsError
 
 
@@ -71,6 +74,26 @@ def test_the_class_behind_verls_worker_actor_has_what_ours_overrides():
     assert parameters_of(base._run_agent_loop) == ["self", "sampling_params", "trajectory", "agent_name", "trace", "kwargs"]
     source = inspect.getsource(agent_loop_tq)
     assert "session_id=i" in source and "await _settle_session_tasks(tasks)" in source, "a group's status is published after all its sessions"
+
+
+def build_batch(*task_ids: str, step: int, **more):
+    """As verl's trainer hands prompts to the manager."""
+    batch = tu.get_tensordict({"task": np.array([json.dumps({"task_id": task_id}) for task_id in task_ids], dtype=object)})
+    for name, value in {"global_steps": step, **more}.items():
+        tu.assign_non_tensor_data(batch, name, value)
+    return batch
+
+
+def test_a_task_that_a_step_has_twice_is_told_apart_by_a_column_that_workers_see_row_by_row(monkeypatch):
+    handed_out = []
+    monkeypatch.setattr(agent_loop_tq.AgentLoopManagerTQ, "generate_sequences", lambda self, prompts: handed_out.append(prompts))
+    manager = object.__new__(agent_loop.NapMemAgentLoopManager)
+    manager._repeats = RepeatCounter()
+    for batch in (build_batch("a", "b", step=1), build_batch("b", "c", step=1), build_batch("b", "c", step=2), build_batch("b", "b", step=2, validate=True)):
+        manager.generate_sequences(batch)
+    assert [agent_loop.REPEAT in batch for batch in handed_out] == [False, True, False, False]
+    assert [int(chunk[agent_loop.REPEAT][0]) for chunk in handed_out[1].chunk(2)] == [1, 0]
+    assert "prompt[k] = v[i]" in inspect.getsource(agent_loop._WorkerBase.generate_sequences), "a tensor's element reaches the session"
 
 
 def test_an_output_with_a_reward_is_not_scored_again():

@@ -34,6 +34,14 @@ def test_the_trainer_aborts_after_sampling_and_resumes_under_the_new_weights():
     assert "num_warmup_batches" in inspect.getsource(cls.on_train_begin)
 
 
+def test_a_resumed_trainer_hands_prompts_in_flight_out_again_with_the_notes_of_their_first_attempt():
+    source = inspect.getsource(trainer_base.PPOTrainer._reissue_inflight_prompts)
+    assert '("pending", "running")' in source and '"status": "pending", "global_steps": self.global_steps}' in source, "other tags stay: ours are taken off"
+    fit = inspect.getsource(trainer_base.PPOTrainer.fit)
+    assert fit.index("self._reissue_inflight_prompts()") < fit.index("self.on_train_begin()"), "before fresh prompts"
+    assert fit.index("self._save_checkpoint()") < fit.index("tq.kv_clear("), "a checkpoint holds the rows that it was trained on"
+
+
 def test_verls_plain_client_hands_an_aborted_turn_on_and_the_resuming_one_builds_on_it():
     assert issubclass(FullyAsyncLLMServerClient, LLMServerClient)
     assert "await super().generate(" in inspect.getsource(FullyAsyncLLMServerClient.generate)
