@@ -18,26 +18,28 @@ _AT_FDCWD = -100  # fcntl.h
 
 
 @contextmanager
-def open_replacement(path: Path) -> Iterator[BinaryIO]:
+def open_replacement(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """A binary file to write; it takes the place of `path` where the block ends without an exception, and is removed otherwise.
 
-    Missing directories are made. A reader sees the old content or the whole new one; the last of several writers wins.
+    Missing directories are made. A reader sees the old content or the whole new one; the last of several writers wins. With `durable` that holds after a
+    power cut too.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
     try:
         with fresh.open("xb") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.replace(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)
 
 
-def write_file(path: Path, content: bytes | str) -> None:
+def write_file(path: Path, content: bytes | str, *, durable: bool = True) -> None:
     """Write one file as a whole; text becomes UTF-8. See `open_replacement`."""
-    with open_replacement(path) as stream:
+    with open_replacement(path, durable=durable) as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import socket
@@ -18,7 +17,8 @@ import napmem_rl
 from napmem_rl.backend.bank_cache import find_banks_dir
 from napmem_rl.backend.cluster_needs import GIB
 from napmem_rl.config.provenance import find_versions
-from napmem_rl.memory.storage import MANIFEST, compute_version
+from napmem_rl.errors import BankError
+from napmem_rl.memory.bank_store import compute_stored_version
 
 MAX_HASHED_BYTES = 64 << 20  # larger files (weights) are compared by size
 REACH_TIMEOUT_S = 10.0
@@ -119,13 +119,11 @@ def read_bank_version(path: Path) -> str:
     if not path.is_dir():
         return "missing"
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        hashes = {name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in manifest["files"]}
-        return compute_version(manifest["bank_id"], hashes)
+        return compute_stored_version(path)
     except OSError as error:
-        return f"unreadable: {Path(error.filename or path).name}: {error.strerror}"
-    except (ValueError, KeyError, TypeError) as error:
-        return f"unreadable: {MANIFEST}: {type(error).__name__}"
+        return f"unreadable: {Path(error.filename or path).name}: {error.strerror or error}"
+    except BankError as error:
+        return f"unreadable: {error.message}"
 
 
 def compute_code_version() -> str:

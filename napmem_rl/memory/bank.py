@@ -1,28 +1,35 @@
 """A user's memory bank: a verified, read-only snapshot to look things up in.
 
-Nothing changes a bank that is open; `save_bank` puts a new version in its place as a whole (see `storage` for the files).
+Nothing changes a bank that is open: `BankWriter` adds versions after the one that it shows, `save_bank` puts another bank in its place.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import logging
 import re
+import shutil
 import threading
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from napmem_rl.atomic import write_file
+from napmem_rl.atomic import swap_directories, sync_path, write_file
 from napmem_rl.errors import BankError
-from napmem_rl.memory.pyramid import PROFILE_FILE, PROFILE_ID, Pyramid, find_problems, trace_messages
-from napmem_rl.memory.storage import MANIFEST, StoredBank, load_stored_bank, render_files, render_manifest, write_directory
+from napmem_rl.memory.bank_lock import BankLock
+from napmem_rl.memory.bank_store import StoredBank, load_bank
+from napmem_rl.memory.bank_tables import LiveRecords, MessageTable, render_message_passage, render_record_passage
+from napmem_rl.memory.bank_writer import BankWriter, is_bank_or_empty
+from napmem_rl.memory.changes import Changes, error_of
+from napmem_rl.memory.pyramid import PROFILE_FILE, PROFILE_ID
+from napmem_rl.memory.storage import BANK_FILE, INDEX_DIR
 from napmem_rl.retrieval.encoder import Encoder
 from napmem_rl.retrieval.hybrid import RRF_K, HybridIndex
-from napmem_rl.schema import Level, Message, Profile, Record, Track
+from napmem_rl.schema import Level, Message, Profile, Record, RecordOperation, RecordRevision, Track
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,37 +37,40 @@ _LOG = logging.getLogger(__name__)
 class MemoryBank:
     """Read-only snapshot of one user's memory. Safe to read and search from several threads.
 
-    Attributes: `path`, `bank_id`, `version`, `writer`, `messages`, `records`, `tracks`, `profile`, `file_names`.
+    Attributes: `path`, `bank_id`, `version`, `writer` (of that version), `state` (the builder's), `messages`, `records` (live ones, in order of first
+    appearance), `tracks`, `profile`, `file_names`. Messages and records are read from disk where they are asked for.
     """
 
     def __init__(self, path: Path, stored: StoredBank, *, encoder: Encoder | None = None, rrf_k: int = RRF_K) -> None:
         """For `open`, which verifies what is given here."""
         self.path = path
         self.bank_id = stored.bank_id
-        self.version = stored.version
-        self.writer = stored.writer
-        self.messages: tuple[Message, ...] = stored.pyramid.messages
-        self.records: tuple[Record, ...] = stored.pyramid.records
-        self.tracks: tuple[Track, ...] = stored.pyramid.tracks
-        self.profile: Profile = stored.pyramid.profile
+        self.version = stored.commit.version
+        self.writer = stored.commit.writer
+        self.state: Mapping[str, Any] = stored.commit.state
+        self.snapshot = stored.snapshot
+        self.messages: MessageTable = stored.snapshot.messages
+        self.records: LiveRecords = stored.snapshot.records
+        self.tracks: tuple[Track, ...] = stored.snapshot.tracks
+        self.profile: Profile = stored.snapshot.profile
         self.file_names: tuple[str, ...] = tuple(sorted(stored.files))
         self._files = dict(stored.files)
-        self._messages = {message.message_id: message for message in self.messages}
-        self._records = {record.record_id: record for record in self.records}
-        self._traces = trace_messages(stored.pyramid)
         self._encoder = encoder
         self._rrf_k = rrf_k
         self._indexes: dict[Level, HybridIndex] = {}
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, path: Path, *, encoder: Encoder | None = None, expected_version: str | None = None, rrf_k: int = RRF_K) -> MemoryBank:
-        """Read a bank, checking every file's hash and every provenance link.
+    def open(
+        cls, path: Path, *, encoder: Encoder | None = None, expected_version: str | None = None, version: str | None = None, rrf_k: int = RRF_K
+    ) -> MemoryBank:
+        """Read a bank, checking every hash and every provenance link.
 
         Args:
             path: the bank's directory.
             encoder: for dense search; None for BM25 alone.
-            expected_version: refuse any other version.
+            expected_version: refuse the bank where its newest version is another.
+            version: one of the bank's versions, see `napmem bank log`; None for the newest.
             rrf_k: the constant of the rank fusion.
 
         Raises:
@@ -68,23 +78,34 @@ class MemoryBank:
         """
         path = Path(path)
         problems: list[str] = []
-        stored = load_stored_bank(path, problems)
-        if stored is not None and not problems:
-            problems = find_problems(stored.pyramid)
+        stored = load_bank(path, problems, version=version)
         if stored is None or problems:
-            raise _error_of(f"bank {path}", problems, fix="See `napmem bank verify`, or build the bank again.")
-        if expected_version not in (None, stored.version):
+            raise error_of(f"bank {path}", problems, fix="See `napmem bank verify`, or build the bank again.")
+        if expected_version not in (None, stored.commit.version):
             fix = "Build it again, or use the data it belongs to."
-            raise BankError.of(f"bank {path}", "is of another version", got=stored.version, expected=expected_version, fix=fix)
+            raise BankError.of(f"bank {path}", "is of another version", got=stored.commit.version, expected=expected_version, fix=fix)
         return cls(path, stored, encoder=encoder, rrf_k=rrf_k)
 
     def message(self, message_id: str) -> Message | None:
         """The message of this id, or None."""
-        return self._messages.get(message_id)
+        position = self.messages.position(message_id)
+        return None if position is None else self.messages[position]
 
     def record(self, record_id: str) -> Record | None:
-        """The record of this id, or None."""
-        return self._records.get(record_id)
+        """The live record of this id, or None."""
+        position = self.snapshot.revisions.live_position(record_id)
+        return None if position is None else self.snapshot.revisions.revision(position).record
+
+    def history(self, record_id: str) -> tuple[RecordRevision, ...]:
+        """All revisions of a record up to this version, first to last, also of one that a merge ended; empty for an unknown id."""
+        revisions = self.snapshot.revisions
+        return tuple(revisions.revision(position) for position in revisions.positions(record_id))
+
+    def position(self, item_id: str) -> int | None:
+        """Where the message, or the first revision of the live record, of this id stands: by this, `messages` and `records` are in order. None: unknown."""
+        if item_id.startswith("msg:"):
+            return self.messages.position(item_id)
+        return self.snapshot.revisions.first_position(item_id)
 
     def item(self, item_id: str) -> Message | Record | Track | Profile | None:
         """The item of any level with this id; None for an id that the bank does not hold."""
@@ -108,9 +129,18 @@ class MemoryBank:
         Raises:
             BankError: no such item.
         """
-        if item_id not in self._traces:
-            raise BankError.of(f"bank {self.bank_id}", f"holds no item {item_id!r}", fix="Ids look like msg:12, rec:7, trk:3 or profile.")
-        return self._traces[item_id]
+        match item := self.item(item_id):
+            case Message():
+                return (item_id,)
+            case Record():
+                return tuple(dict.fromkeys(item.source_ids))
+            case Track():
+                below = item.record_ids
+            case Profile():
+                below = item.source_ids
+            case _:
+                raise BankError.of(f"bank {self.bank_id}", f"holds no item {item_id!r}", fix="Ids look like msg:12, rec:7, trk:3 or profile.")
+        return tuple(dict.fromkeys(message_id for source_id in below for message_id in self.provenance(source_id)))
 
     def search_records(self, query: str, *, k: int, before: str | None = None) -> list[Record]:
         """The k records that fit the query best, best first; only those at or before the time `before` (ISO 8601) take part."""
@@ -144,7 +174,7 @@ class MemoryBank:
     def _load_vectors(self, level: Level, texts: Sequence[str], encoder: Encoder) -> np.ndarray:
         """Vectors of the passages, [n, dim] float32, from index/ where they are there and fit; computed and left there otherwise."""
         digest = hashlib.sha256(encoder.name.encode()).hexdigest()[:8]
-        path = self.path / "index" / f"{re.sub(r'[^A-Za-z0-9.-]+', '_', encoder.name)[:60]}-{digest}.{self.version}.{level}.npy"
+        path = self.path / INDEX_DIR / f"{re.sub(r'[^A-Za-z0-9.-]+', '_', encoder.name)[:60]}-{digest}.{self.version}.{level}.npy"
         try:
             vectors = np.load(path, allow_pickle=False)
             if vectors.shape == (len(texts), encoder.dim) and vectors.dtype == np.float32 and np.isfinite(vectors).all():
@@ -167,7 +197,7 @@ class MemoryBank:
 def save_bank(
     path: Path, *, bank_id: str, messages: Sequence[Message], records: Sequence[Record], tracks: Sequence[Track], profile: Profile, writer: str
 ) -> str:
-    """Write a bank as a whole, in place of the one at `path` if there is one.
+    """Write a bank as a whole, in place of the one at `path` if there is one: that one's versions go with it. `BankWriter` adds to a bank instead.
 
     Args:
         path: the bank's directory; its parents are made.
@@ -179,42 +209,44 @@ def save_bank(
         The content version: the same content under the same bank id has the same version.
 
     Raises:
-        BankError: a link does not hold, or `path` holds something that is no bank. The old bank stays as it was, as after any other failure.
+        BankError: a link does not hold, another process writes the old bank, or `path` holds something that is no bank. The old bank stays as it was, as after
+            any other failure.
     """
     path = Path(path)
-    pyramid = Pyramid(messages=tuple(messages), records=tuple(records), tracks=tuple(sorted(tracks, key=lambda track: track.file_name)), profile=profile)
-    problems = find_problems(pyramid)
-    if problems:
-        raise _error_of(f"bank {bank_id}", problems, fix="Nothing was written.")
-    if path.exists() and not (path / MANIFEST).is_file() and (not path.is_dir() or any(path.iterdir())):
+    if not is_bank_or_empty(path):
         raise BankError.of(f"bank {bank_id}", f"cannot be written to {path}, which holds something else", fix="Choose an empty or new directory.")
+    revisions = tuple(RecordRevision(operation=RecordOperation.STORE, record=record) for record in records)
+    changes = Changes(messages=tuple(messages), revisions=revisions, tracks=tuple(tracks), profile=profile)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.parent / f".{path.name}.new-{uuid.uuid4().hex}"
     try:
-        files = render_files(pyramid)
-    except UnicodeEncodeError as error:
-        raise BankError.of(f"bank {bank_id}", f"a text is not valid Unicode ({error})", fix="Clean the source; nothing was written.") from error
-    manifest = render_manifest(bank_id, writer, pyramid, files)
-    write_directory(path, files | {MANIFEST: (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode()})
-    return manifest["version"]
+        with BankWriter.open(fresh, bank_id=bank_id, writer=writer, durable=False) as bank_writer:
+            version = bank_writer.commit(changes)
+        replace_bank(fresh, path, bank_id)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)  # after the swap this is the old one
+    return version
 
 
-def verify_bank(path: Path) -> list[str]:
+def replace_bank(fresh: Path, path: Path, bank_id: str) -> None:
+    """Sync a bank that was built beside its place, and swap it in; after it, `fresh` is what was at `path`, if anything was.
+
+    Raises:
+        BankError: another process writes the bank at `path`.
+    """
+    for entry in (*fresh.rglob("*"), fresh):
+        sync_path(entry)
+    lock = BankLock.acquire(path, bank_id) if (path / BANK_FILE).exists() else None
+    try:
+        swap_directories(fresh, path)
+        sync_path(path.parent)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def verify_bank(path: Path, *, version: str | None = None) -> list[str]:
     """Everything that is wrong with a bank, in words; empty where it opens and all its links hold."""
     problems: list[str] = []
-    stored = load_stored_bank(Path(path), problems)
-    return problems + (find_problems(stored.pyramid) if stored is not None else [])
-
-
-def render_message_passage(message: Message) -> str:
-    """What is indexed of a message, e.g. ``"[2024-03-05] Ana: We moved to Oslo. [a red door]"``."""
-    return f"[{message.time[:10]}] {message.speaker}: {message.text}" + (f" [{message.caption}]" if message.caption else "")
-
-
-def render_record_passage(record: Record) -> str:
-    """What is indexed of a record, e.g. ``"[2024-03-05] fact: Ana moved to Oslo."``."""
-    return f"[{record.time[:10]}] {record.type}: {record.text}"
-
-
-def _error_of(what: str, problems: Sequence[str], *, fix: str) -> BankError:
-    """One error for all problems; the first five are told."""
-    more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
-    return BankError.of(what, "; ".join(problems[:5]) + more, fix=fix)
+    load_bank(Path(path), problems, version=version)
+    return problems

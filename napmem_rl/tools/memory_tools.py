@@ -39,8 +39,8 @@ _LEVELS = {
 class BankReader(Protocol):
     """What the tools need of a memory bank; `napmem_rl.memory.bank.MemoryBank` is one."""
 
-    messages: tuple[Message, ...]
-    records: tuple[Record, ...]
+    messages: Sequence[Message]
+    records: Sequence[Record]
     tracks: tuple[Track, ...]
     profile: Profile
     file_names: tuple[str, ...]
@@ -51,6 +51,10 @@ class BankReader(Protocol):
 
     def record(self, record_id: str) -> Record | None:
         """The record of this id, or None."""
+        ...
+
+    def position(self, item_id: str) -> int | None:
+        """Where a message or record of this id stands among all of its level, or None."""
         ...
 
     def file(self, name: str) -> str | None:
@@ -196,16 +200,14 @@ class MemoryToolbox:
 
     def _record_lines(self, records: Sequence[Record]) -> tuple[Line, ...]:
         """Lines in the order given, positioned by time and, within one moment, by the order of the bank."""
-        wanted = {record.record_id for record in records}
-        stored = [record for record in self._bank.records if record.record_id in wanted]
-        position = {record.record_id: index for index, record in enumerate(sorted(stored, key=lambda record: record.time))}
+        ordered = sorted(records, key=lambda record: (record.time, self._bank.position(record.record_id)))
+        position = {record.record_id: index for index, record in enumerate(ordered)}
         return tuple(Line(text=render_record(record), position=position[record.record_id], item_id=record.record_id) for record in records)
 
     def _message_lines(self, messages: Sequence[Message]) -> tuple[Line, ...]:
         """See `_record_lines`."""
-        wanted = {message.message_id for message in messages}
-        stored = [message for message in self._bank.messages if message.message_id in wanted]
-        position = {message.message_id: index for index, message in enumerate(sorted(stored, key=lambda message: message.time))}
+        ordered = sorted(messages, key=lambda message: (message.time, self._bank.position(message.message_id)))
+        position = {message.message_id: index for index, message in enumerate(ordered)}
         return tuple(Line(text=render_message(message), position=position[message.message_id], item_id=message.message_id) for message in messages)
 
     def _build_result(self, call: ToolCall, found: _Found, started: float) -> ToolResult:

@@ -71,8 +71,8 @@ def finished(two_nodes: TwoNodes, job_data: Path, judge_url: str, tmp_path_facto
 def test_banks_that_are_absent_or_differ_on_the_second_node_are_named_with_all_else_that_is_wrong(two_nodes, job_data, judge_url, tmp_path):
     shutil.copytree(job_data / "banks" / "ana", two_nodes.local_banks / "ana")
     shutil.copytree(job_data / "banks" / "ben", two_nodes.local_banks / "ben")
-    with (two_nodes.local_banks / "ben" / "records.jsonl").open("a") as records:
-        records.write("\n")
+    records = two_nodes.local_banks / "ben" / "records.jsonl"
+    records.write_text(records.read_text().replace("lives in", "left"))
     done = two_nodes.train(job_data, tmp_path / "run", judge_url, "trainer.n_gpus_per_node=2", "job.start_timeout_s=3")
     assert done.returncode == 2, done.stderr[-3000:]
     error = done.stderr[done.stderr.index("error: cluster:") :]

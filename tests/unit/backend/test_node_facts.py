@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from bank_maker import find_file
 
 from napmem_rl.backend.bank_cache import find_banks_dir
 from napmem_rl.backend.node_facts import Question, check_endpoint, check_run_dir, find_differences, find_disk_problem, look, open_listener, reach
@@ -62,12 +63,13 @@ def test_a_node_with_its_own_copy_of_the_banks_is_held_to_the_same_content(quest
     shutil.copytree(question.banks_dir, tmp_path / "scratch")
     assert find_differences(reference, look(question), wanted) == []
     shutil.rmtree(tmp_path / "scratch" / "ana")
-    with (tmp_path / "scratch" / "ben" / "records.jsonl").open("a") as file:
-        file.write("\n")
-    (tmp_path / "scratch" / "cleo" / "profile.md").unlink()
+    records = tmp_path / "scratch" / "ben" / "records.jsonl"
+    records.write_text(records.read_text().replace("Oslo", "Rome"))
+    find_file(tmp_path / "scratch" / "cleo", "profile.md").unlink()
     missing, unreadable, other = find_differences(reference, look(question), wanted)
     assert missing == f"banks in {tmp_path}/scratch: 1 of 3 missing: ana"
-    assert unreadable.startswith(f"banks in {tmp_path}/scratch: 1 of 3 unreadable: cleo (unreadable: profile.md: No such file")
+    assert unreadable.startswith(f"banks in {tmp_path}/scratch: 1 of 3 unreadable: cleo (unreadable: ")
+    assert unreadable.endswith(".md: No such file or directory)")
     assert other.startswith(f"banks in {tmp_path}/scratch: 1 of 3 of another content: ben (") and f"expected {wanted['ben']}" in other
 
 

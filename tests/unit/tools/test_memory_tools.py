@@ -122,7 +122,7 @@ def test_files_show_a_heading_and_the_body_with_its_links(bank: MemoryBank) -> N
     assert profile.message_ids == ("msg:1", "msg:2", "msg:3", "msg:4")
 
 
-@pytest.mark.parametrize("name", ["../profile.md", "/etc/passwd", "tracks/work.md", "messages.jsonl", "manifest.json", "WORK.md", "work", "\x00", "work.md\n"])
+@pytest.mark.parametrize("name", ["../profile.md", "/etc/passwd", "tracks/work.md", "messages.jsonl", "bank.json", "WORK.md", "work", "\x00", "work.md\n"])
 def test_nothing_but_the_banks_files_can_be_read(bank: MemoryBank, name: str) -> None:
     result = call(build_toolbox(bank), "read_file", file_name=name)
     assert result.text == f"Unknown file {flatten(name)}. Files: home.md, profile.md, work.md."
@@ -179,6 +179,9 @@ class FakeBank:
 
     def file(self, name: str) -> str | None:
         return "---\nid: profile\n---\n\n" if name == "profile.md" else None
+
+    def position(self, item_id: str) -> int:
+        return int(item_id.partition(":")[2])
 
     def provenance(self, item_id: str) -> tuple[str, ...]:
         return (item_id.replace("rec", "msg"),)

@@ -1,0 +1,347 @@
+"""Reading a bank's directory: one version of it, checked, as a snapshot that later commits do not touch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from napmem_rl.errors import BankError
+from napmem_rl.memory.bank_tables import FileLines, Lines, LiveRecords, MemoryLines, MessageTable, RevisionTable
+from napmem_rl.memory.changes import Changes
+from napmem_rl.memory.commit_log import EMPTY_CHAIN, Commit, LogEnd, compute_version, extend_chain, parse_commit, split_commits
+from napmem_rl.memory.pyramid import PROFILE_FILE, Ledger, check_message, check_profile, check_revision, check_tracks
+from napmem_rl.memory.storage import (
+    BANK_FILE,
+    COMMITS_FILE,
+    EMPTY_PROFILE,
+    FILES_DIR,
+    FORMAT,
+    MESSAGES_FILE,
+    OLD_HEAD,
+    RECORDS_FILE,
+    hash_content,
+    parse_message,
+    parse_profile,
+    parse_revision,
+    parse_track,
+    parse_tree,
+    render_profile,
+    render_track,
+    render_tree,
+)
+from napmem_rl.schema import Profile, Track
+
+HELD_BYTES = 1 << 20  # a log up to this size is held in memory, a larger one is read where it is asked for
+BATCH = 4096  # lines that are parsed at a time
+CHUNK = 1 << 20  # bytes that are hashed at a time
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """All levels of one version. Itself a `Known`: what further changes are checked against."""
+
+    messages: MessageTable
+    revisions: RevisionTable
+    tracks: tuple[Track, ...] = ()  # by file name
+    profile: Profile = EMPTY_PROFILE
+
+    @property
+    def records(self) -> LiveRecords:
+        """The live records, in order of first appearance."""
+        return LiveRecords(self.revisions)
+
+    def source(self, message_id: str) -> tuple[str, str] | None:
+        """See `Known`."""
+        return self.messages.source(message_id)
+
+    def record_time(self, record_id: str) -> str | None:
+        """See `Known`."""
+        return self.revisions.record_time(record_id)
+
+    def record_sources(self, record_id: str) -> tuple[str, ...]:
+        """See `Known`."""
+        return self.revisions.record_sources(record_id)
+
+    def is_record_taken(self, record_id: str) -> bool:
+        """See `Known`."""
+        return self.revisions.is_record_taken(record_id)
+
+    def render_files(self) -> dict[str, bytes]:
+        """The Markdown files by name: one for each track, and the profile's."""
+        return {track.file_name: render_track(track) for track in self.tracks} | {PROFILE_FILE: render_profile(self.profile)}
+
+    def with_levels(self, changes: Changes) -> Snapshot:
+        """The snapshot with the tracks and the profile of these changes."""
+        tracks = self.tracks if changes.tracks is None else tuple(sorted(changes.tracks, key=lambda track: track.file_name))
+        return replace(self, tracks=tracks, profile=self.profile if changes.profile is None else changes.profile)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredBank:
+    """A version of a bank as it was read. `files` are the Markdown texts by file name."""
+
+    bank_id: str
+    commit: Commit
+    snapshot: Snapshot
+    files: Mapping[str, str]
+
+
+def load_bank(path: Path, problems: list[str], *, version: str | None = None) -> StoredBank | None:
+    """Read one version of a bank, adding every problem to `problems`, in words; None where there is too little to go on.
+
+    A directory that another one takes the place of in the meantime is read again.
+
+    Args:
+        path: the bank's directory.
+        problems: what is wrong with the version and with all before it.
+        version: None for the newest.
+    """
+    for _ in range(5):
+        before, found = _identity(path), []
+        stored = _load_bank(path, found, version)
+        if _identity(path) == before:
+            break
+    problems += found
+    return stored
+
+
+def compute_stored_version(path: Path) -> str:
+    """Content version of a bank by the bytes that are there. Hashes alone: links are not looked at.
+
+    Raises:
+        BankError: there is too little to go on.
+        OSError: a file cannot be read.
+    """
+    problems: list[str] = []
+    bank_id = read_bank_id(path, problems)
+    commits = [] if bank_id is None else _cut_at(read_commits(path, bank_id, problems)[0], None, problems)
+    if bank_id is None or not commits:
+        raise BankError("; ".join(problems))
+    chains = []
+    for name, end in ((MESSAGES_FILE, commits[-1].messages), (RECORDS_FILE, commits[-1].records)):
+        chain, log = EMPTY_CHAIN, FileLines(path / name)
+        for lines in iterate_lines(log, end.num_bytes):
+            chain = extend_chain(chain, lines)
+        chains.append(chain)
+    tree = parse_tree((path / FILES_DIR / f"{commits[-1].tree}.json").read_bytes())
+    hashes = {name: hash_content((path / FILES_DIR / f"{content_hash}.md").read_bytes()) for name, content_hash in tree.items()}
+    return compute_version(bank_id, chains[0], chains[1], hash_content(render_tree(hashes)))
+
+
+def read_bank_id(path: Path, problems: list[str]) -> str | None:
+    """The id in bank.json; None with the problem noted."""
+    if not path.is_dir():
+        problems.append("there is no such directory")
+        return None
+    try:
+        head = json.loads((path / BANK_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        is_old = (path / OLD_HEAD).is_file()
+        problems.append(f"is of format 1; this release reads format {FORMAT}: build it again" if is_old else f"is no bank: it holds no {BANK_FILE}")
+        return None
+    except (OSError, ValueError) as error:
+        problems.append(f"{BANK_FILE}: cannot be read ({error})")
+        return None
+    if not isinstance(head, dict) or not isinstance(head.get("bank_id"), str):
+        problems.append(f"{BANK_FILE}: is not a bank's head; it needs bank_id and format")
+    elif head.get("format") != FORMAT:
+        problems.append(f"{BANK_FILE}: format {head.get('format')!r}; this release reads format {FORMAT}: build the bank again")
+    else:
+        return head["bank_id"]
+    return None
+
+
+def read_commits(path: Path, bank_id: str, problems: list[str]) -> tuple[list[Commit], int]:
+    """All commits, first to last, and how many bytes they take; each one's checksum, parent and version are checked."""
+    try:
+        content = (path / COMMITS_FILE).read_bytes()
+    except FileNotFoundError:
+        return [], 0
+    except OSError as error:
+        problems.append(f"{COMMITS_FILE}: cannot be read ({error.strerror})")
+        return [], 0
+    lines, num_bytes = split_commits(content, problems)
+    commits: list[Commit] = []
+    for number, line in enumerate(lines, start=1):
+        commit = attempt(problems, f"{COMMITS_FILE} line {number}", parse_commit, line)
+        if commit is not None:
+            problems += [f"{COMMITS_FILE} line {number}: {problem}" for problem in _check_commit(commit, commits[-1] if commits else None, bank_id)]
+            commits.append(commit)
+    return commits, num_bytes
+
+
+def attempt(problems: list[str], what: str, parse: Callable[..., T], *args: Any) -> T | None:
+    """What a parser gives, or None with the problem noted."""
+    try:
+        return parse(*args)
+    except BankError as error:
+        problems.append(f"{what}: {error.message}")
+        return None
+
+
+def read_levels(path: Path, tree_hash: str, problems: list[str]) -> tuple[tuple[Track, ...], Profile, dict[str, str]]:
+    """(tracks, profile, Markdown texts by file name) of a tree."""
+    content = _read_hashed(path, f"{tree_hash}.json", problems)
+    tree = None if content is None else attempt(problems, f"{FILES_DIR}/{tree_hash}.json", parse_tree, content)
+    tracks, profile, texts = [], EMPTY_PROFILE, {}
+    for name, content_hash in (tree or {}).items():
+        what = f"{FILES_DIR}/{content_hash}.md ({name})"
+        content = _read_hashed(path, f"{content_hash}.md", problems, f" ({name})")
+        text = None if content is None else attempt(problems, what, _decode, content)
+        if text is None:
+            continue
+        texts[name] = text
+        if name == PROFILE_FILE:
+            profile = attempt(problems, what, parse_profile, text) or EMPTY_PROFILE
+        elif (track := attempt(problems, what, parse_track, name, text)) is not None:
+            tracks.append(track)
+    return tuple(tracks), profile, texts
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _load_bank(path: Path, problems: list[str], version: str | None) -> StoredBank | None:
+    bank_id = read_bank_id(path, problems)
+    if bank_id is None:
+        return None
+    commits, _ = read_commits(path, bank_id, problems)
+    commits = _cut_at(commits, version, problems)
+    if not commits:
+        return None
+    head = commits[-1]
+    snapshot = load_tables(path, commits, problems)
+    tracks, profile, files = read_levels(path, head.tree, problems)
+    snapshot = replace(snapshot, tracks=tracks, profile=profile)
+    if not problems:
+        problems += [*check_tracks(tracks, snapshot), *check_profile(profile, tracks, snapshot)]
+    return StoredBank(bank_id=bank_id, commit=head, snapshot=snapshot, files=files)
+
+
+def _cut_at(commits: list[Commit], version: str | None, problems: list[str]) -> list[Commit]:
+    """The commits up to a version; empty with the problem noted where there is none."""
+    if not commits:
+        problems.append("holds no version: nothing was committed yet" if not problems else f"{COMMITS_FILE}: holds no version that can be read")
+        return []
+    if version is None:
+        return commits
+    last = max((index for index, commit in enumerate(commits) if commit.version == version), default=-1)
+    if last < 0:
+        problems.append(f"holds no version {version}; its newest of {len(commits)} is {commits[-1].version}")
+    return commits[: last + 1]
+
+
+def load_tables(path: Path, commits: Sequence[Commit], problems: list[str], *, held_bytes: int = HELD_BYTES) -> Snapshot:
+    """Messages and revisions up to the last of these commits, each line checked and hashed."""
+    head = commits[-1] if commits else None
+    ends = (LogEnd(), LogEnd()) if head is None else (head.messages, head.records)
+    logs = [_open_log(path / name, end.num_bytes, held_bytes, problems) for name, end in zip((MESSAGES_FILE, RECORDS_FILE), ends, strict=True)]
+    messages = MessageTable.empty(logs[0], {commit.num_messages: commit.messages.chain.hex() for commit in commits})
+    revisions = RevisionTable.empty(logs[1], {commit.num_revisions: commit.records.chain.hex() for commit in commits})
+    snapshot = Snapshot(messages=messages, revisions=revisions)
+    if problems or head is None:
+        return snapshot
+    for name, log, end in zip((MESSAGES_FILE, RECORDS_FILE), logs, ends, strict=True):
+        snapshot = _fill(snapshot, name, log, end, problems)
+    for name, table, wanted in ((MESSAGES_FILE, snapshot.messages, head.num_messages), (RECORDS_FILE, snapshot.revisions, head.num_revisions)):
+        if not problems and len(table) != wanted:
+            problems.append(f"{name}: holds {len(table)} lines, {COMMITS_FILE} says {wanted}")
+    return snapshot
+
+
+def _fill(snapshot: Snapshot, name: str, log: Lines, end: LogEnd, problems: list[str]) -> Snapshot:
+    """The snapshot with all lines of one log."""
+    chain, number = EMPTY_CHAIN, 1
+    for lines in iterate_lines(log, end.num_bytes):
+        chain = extend_chain(chain, lines)
+        items, ledger = [], Ledger(snapshot)
+        parse, check = (parse_message, check_message) if name == MESSAGES_FILE else (parse_revision, check_revision)
+        add = ledger.add_message if name == MESSAGES_FILE else ledger.add_revision
+        for line in lines:
+            item = attempt(problems, f"{name} line {number}", parse, line)
+            if item is not None:
+                problems += [f"{name} line {number}: {problem}" for problem in check(item, ledger)]
+                add(item)
+                items.append(item)
+            number += 1
+        if problems:
+            continue
+        snapshot = append_items(snapshot, name, items, lines)
+    if chain != end.chain:
+        problems.append(f"{name}: its content is not what {COMMITS_FILE} says (hash differs)")
+    return snapshot
+
+
+def append_items(snapshot: Snapshot, name: str, items: Sequence[Any], lines: Sequence[bytes]) -> Snapshot:
+    """The snapshot with more messages or revisions, by the name of the log."""
+    if name == MESSAGES_FILE:
+        return replace(snapshot, messages=snapshot.messages.appended(items, lines))
+    return replace(snapshot, revisions=snapshot.revisions.appended(items, lines))
+
+
+def iterate_lines(log: Lines, num_bytes: int) -> Iterator[list[bytes]]:
+    """The lines of a log's first bytes, without their ends, some at a time. What follows the last line end is a line too."""
+    rest, start = b"", 0
+    while start < num_bytes:
+        stop = min(start + CHUNK, num_bytes)
+        lines = (rest + log.read(start, stop)).split(b"\n")
+        rest, start = lines.pop(), stop
+        for first in range(0, len(lines), BATCH):
+            yield lines[first : first + BATCH]
+    if rest:
+        yield [rest]
+
+
+def _open_log(path: Path, num_bytes: int, held_bytes: int, problems: list[str]) -> Lines:
+    """A log's committed bytes."""
+    try:
+        if path.stat().st_size < num_bytes:
+            problems.append(f"{path.name}: is cut off: it holds {path.stat().st_size} bytes, {COMMITS_FILE} says {num_bytes}")
+            return MemoryLines(b"")
+        if num_bytes > held_bytes:
+            return FileLines(path)
+        with path.open("rb") as stream:
+            return MemoryLines(stream.read(num_bytes))
+    except FileNotFoundError:
+        if num_bytes:
+            problems.append(f"{path.name}: is missing")
+    except OSError as error:
+        problems.append(f"{path.name}: cannot be read ({error.strerror})")
+    return MemoryLines(b"")
+
+
+def _check_commit(commit: Commit, before: Commit | None, bank_id: str) -> Iterator[str]:
+    if commit.parent != (None if before is None else before.version):
+        yield f"its parent is {commit.parent}, the version before it {None if before is None else before.version}"
+    if compute_version(bank_id, commit.messages.chain, commit.records.chain, commit.tree) != commit.version:
+        yield f"version {commit.version} does not follow from bank id {bank_id!r} and the content"
+    if before is not None and (commit.messages.num_bytes < before.messages.num_bytes or commit.records.num_bytes < before.records.num_bytes):
+        yield "its logs are shorter than those of the version before it"
+
+
+def _read_hashed(path: Path, name: str, problems: list[str], label: str = "") -> bytes | None:
+    """A file of files/, which must hold what it is named by."""
+    try:
+        content = (path / FILES_DIR / name).read_bytes()
+    except OSError as error:
+        problems.append(f"{FILES_DIR}/{name}{label}: cannot be read ({error.strerror})")
+        return None
+    if hash_content(content) != name.partition(".")[0]:
+        problems.append(f"{FILES_DIR}/{name}{label}: its content is not what its name says (hash differs)")
+    return content
+
+
+def _decode(content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BankError(f"is not UTF-8 ({error})") from error
