@@ -70,11 +70,17 @@ class LLMWriter:
         """Nothing is kept from step to step."""
 
     async def extract_records(self, batch: Sequence[Message], recent: Sequence[Record]) -> Sequence[RecordDraft]:
-        """See `MemoryWriter`. Drafts of a part whose reply could not be used are missing, and counted."""
+        """See `MemoryWriter`. Drafts of a part whose replies could not be used are missing, and counted.
+
+        Raises:
+            PolicyOutputError: this was so of all parts.
+        """
         config = self._config
         known = [_show_record(record) for record in recent[-config.max_known :]]
         drafts: list[RecordDraft] = []
-        for part in self._split(batch):
+        faults: list[Fault] = []
+        parts = self._split(batch)
+        for part in parts:
             data = {"known": known, "messages": [self._show_message(number, message) for number, message in enumerate(part, start=1)]}
             found = await ask_object(
                 self.client,
@@ -85,7 +91,12 @@ class LLMWriter:
                 counts=self.counts,
                 max_tokens=config.max_reply_tokens,
             )
-            drafts += [] if isinstance(found, Fault) else found
+            if isinstance(found, Fault):
+                faults.append(found)
+            else:
+                drafts += found
+        if len(faults) == len(parts):
+            raise PolicyOutputError.of(f"records of {batch[0].message_id} to {batch[-1].message_id}", faults[0].problem)
         return drafts
 
     async def reconcile(self, draft: RecordDraft, batch: Sequence[Message], related: Sequence[Record]) -> Reconciliation:
