@@ -5,10 +5,6 @@ Nothing changes a bank that is open: `BankWriter` adds versions after the one th
 
 from __future__ import annotations
 
-import hashlib
-import io
-import logging
-import re
 import shutil
 import threading
 import uuid
@@ -16,22 +12,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from napmem_rl.atomic import swap_directories, sync_path, write_file
+from napmem_rl.atomic import swap_directories, sync_path
 from napmem_rl.errors import BankError
 from napmem_rl.memory.bank_lock import BankLock
 from napmem_rl.memory.bank_store import StoredBank, load_bank
-from napmem_rl.memory.bank_tables import LiveRecords, MessageTable, render_message_passage, render_record_passage
+from napmem_rl.memory.bank_tables import LiveRecords, MessageTable
 from napmem_rl.memory.bank_writer import BankWriter, is_bank_or_empty
 from napmem_rl.memory.changes import Changes, error_of
 from napmem_rl.memory.pyramid import PROFILE_FILE, PROFILE_ID
 from napmem_rl.memory.storage import BANK_FILE, INDEX_DIR
 from napmem_rl.retrieval.encoder import Encoder
-from napmem_rl.retrieval.hybrid import RRF_K, HybridIndex
+from napmem_rl.retrieval.fusion import RRF_K
+from napmem_rl.retrieval.index import PassageIndex
+from napmem_rl.retrieval.passages import SearchFilter
 from napmem_rl.schema import Level, Message, Profile, Record, RecordOperation, RecordRevision, Track
-
-_LOG = logging.getLogger(__name__)
 
 
 class MemoryBank:
@@ -57,7 +51,7 @@ class MemoryBank:
         self._files = dict(stored.files)
         self._encoder = encoder
         self._rrf_k = rrf_k
-        self._indexes: dict[Level, HybridIndex] = {}
+        self._indexes: dict[Level, PassageIndex] = {}
         self._lock = threading.Lock()
 
     @classmethod
@@ -142,20 +136,48 @@ class MemoryBank:
                 raise BankError.of(f"bank {self.bank_id}", f"holds no item {item_id!r}", fix="Ids look like msg:12, rec:7, trk:3 or profile.")
         return tuple(dict.fromkeys(message_id for source_id in below for message_id in self.provenance(source_id)))
 
-    def search_records(self, query: str, *, k: int, before: str | None = None) -> list[Record]:
-        """The k records that fit the query best, best first; only those at or before the time `before` (ISO 8601) take part."""
-        return [self.records[position] for position in self._index(Level.RECORD).search(query, k=k, before=before)]
+    def search_records(
+        self,
+        query: str,
+        *,
+        k: int,
+        before: str | None = None,
+        after: str | None = None,
+        types: Sequence[str] | None = None,
+        session_ids: Sequence[str] | None = None,
+    ) -> list[Record]:
+        """The k live records that fit the query best, best first.
 
-    def search_messages(self, query: str, *, k: int, before: str | None = None) -> list[Message]:
-        """The k messages that fit the query best, best first; only those at or before the time `before` (ISO 8601) take part."""
-        return [self.messages[position] for position in self._index(Level.RAW).search(query, k=k, before=before)]
+        Args:
+            query: free text; one without content gives nothing.
+            k: how many at most.
+            before, after: ISO 8601; only records at or before, at or after that moment take part.
+            types: only records of these types.
+            session_ids: only records whose newest source is of these sessions.
+        """
+        where = SearchFilter(before=before, after=after, kinds=_as_tuple(types), session_ids=_as_tuple(session_ids))
+        return [self.snapshot.revisions.revision(position).record for position in self._index(Level.RECORD).search(query, k=k, where=where)]
+
+    def search_messages(
+        self,
+        query: str,
+        *,
+        k: int,
+        before: str | None = None,
+        after: str | None = None,
+        roles: Sequence[str] | None = None,
+        session_ids: Sequence[str] | None = None,
+    ) -> list[Message]:
+        """The k messages that fit the query best, best first; see `search_records`. `roles`: only messages of "user" or of "assistant"."""
+        where = SearchFilter(before=before, after=after, kinds=_as_tuple(roles), session_ids=_as_tuple(session_ids))
+        return [self.messages[position] for position in self._index(Level.RAW).search(query, k=k, where=where)]
 
     def build_index(self) -> None:
-        """Build both search indexes now rather than at the first search, and leave the vectors on disk for the next process."""
-        self._index(Level.RECORD)
-        self._index(Level.RAW)
+        """Build both search indexes now rather than at the first search, and leave them on disk for the next process."""
+        self._index(Level.RECORD).build()
+        self._index(Level.RAW).build()
 
-    def _index(self, level: Level) -> HybridIndex:
+    def _index(self, level: Level) -> PassageIndex:
         index = self._indexes.get(level)
         if index is None:
             with self._lock:
@@ -163,35 +185,9 @@ class MemoryBank:
                 self._indexes[level] = index
         return index
 
-    def _build_index(self, level: Level) -> HybridIndex:
-        if level is Level.RAW:
-            texts, times = [render_message_passage(message) for message in self.messages], [message.time for message in self.messages]
-        else:
-            texts, times = [render_record_passage(record) for record in self.records], [record.time for record in self.records]
-        vectors = None if self._encoder is None or not texts else self._load_vectors(level, texts, self._encoder)
-        return HybridIndex(texts, times, encoder=self._encoder, vectors=vectors, rrf_k=self._rrf_k)
-
-    def _load_vectors(self, level: Level, texts: Sequence[str], encoder: Encoder) -> np.ndarray:
-        """Vectors of the passages, [n, dim] float32, from index/ where they are there and fit; computed and left there otherwise."""
-        digest = hashlib.sha256(encoder.name.encode()).hexdigest()[:8]
-        path = self.path / INDEX_DIR / f"{re.sub(r'[^A-Za-z0-9.-]+', '_', encoder.name)[:60]}-{digest}.{self.version}.{level}.npy"
-        try:
-            vectors = np.load(path, allow_pickle=False)
-            if vectors.shape == (len(texts), encoder.dim) and vectors.dtype == np.float32 and np.isfinite(vectors).all():
-                return vectors
-            _LOG.warning("%s does not fit the bank; its vectors are computed again", path)
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, EOFError) as error:
-            _LOG.warning("%s cannot be read (%s); its vectors are computed again", path, error)
-        vectors = encoder.encode(texts)
-        stream = io.BytesIO()
-        np.save(stream, vectors)
-        try:
-            write_file(path, stream.getvalue())
-        except OSError as error:
-            _LOG.warning("%s cannot be written (%s); the vectors are computed again by each process", path, error)
-        return vectors
+    def _build_index(self, level: Level) -> PassageIndex:
+        source = self.messages if level is Level.RAW else self.snapshot.revisions
+        return PassageIndex(source, level=str(level), encoder=self._encoder, directory=self.path / INDEX_DIR, rrf_k=self._rrf_k)
 
 
 def save_bank(
@@ -243,6 +239,10 @@ def replace_bank(fresh: Path, path: Path, bank_id: str) -> None:
     finally:
         if lock is not None:
             lock.release()
+
+
+def _as_tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
 
 
 def verify_bank(path: Path, *, version: str | None = None) -> list[str]:
