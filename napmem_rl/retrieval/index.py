@@ -5,6 +5,7 @@ An index is immutable and safe to search from several threads. What it finds dep
 
 from __future__ import annotations
 
+import copy
 import logging
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,16 +15,18 @@ import numpy as np
 
 from napmem_rl.retrieval.bm25 import tokenize_words
 from napmem_rl.retrieval.encoder import Encoder
-from napmem_rl.retrieval.fusion import RRF_K, rank_rrf
+from napmem_rl.retrieval.fusion import RRF_K, FusionWeights, Ranking, find_top, fuse_scores, rank_rrf
 from napmem_rl.retrieval.passages import PassageSource, SearchFilter
-from napmem_rl.retrieval.postings import Postings, WordIndex
+from napmem_rl.retrieval.postings import K1, B, Postings, WordIndex
+from napmem_rl.retrieval.query import find_speakers, score_days, tokenize_query
 from napmem_rl.retrieval.segments import SegmentStore
 
 _LOG = logging.getLogger(__name__)
 TAIL_SHARE = 16  # a tail of more than a sixteenth of all passages is sealed when the index opens, so that few are encoded by every process
-MERGE_SHARE = 4  # in memory, a tail of more than a quarter is joined to the rest
 ENCODE_BATCH = 1024  # passages whose texts are rendered and encoded at once
 EVERYTHING = SearchFilter()
+WEIGHTS = FusionWeights()
+FUSED_BM25 = {"k1": 0.9, "b": 0.4}  # of the fused ranking: passages are short, so that their length says little (Anserini's defaults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,16 @@ class PassageIndex:
     """Hybrid search over a `PassageSource`; keywords alone where there is no encoder."""
 
     def __init__(
-        self, source: PassageSource, *, level: str, encoder: Encoder | None = None, directory: Path | None = None, rrf_k: int = RRF_K, seal: bool = True
+        self,
+        source: PassageSource,
+        *,
+        level: str,
+        encoder: Encoder | None = None,
+        directory: Path | None = None,
+        ranking: str = Ranking.FUSED,
+        rrf_k: int = RRF_K,
+        weights: FusionWeights = WEIGHTS,
+        seal: bool = True,
     ) -> None:
         """Read what is sealed on disk and compute the rest.
 
@@ -56,13 +68,13 @@ class PassageIndex:
             level: whose they are, e.g. "raw"; names the files.
             encoder: for passages and queries; None for BM25 alone.
             directory: where sealed segments lie; None keeps everything in memory.
-            rrf_k: the constant of the fusion.
+            ranking: one of `Ranking`.
+            rrf_k: the constant of reciprocal rank fusion.
+            weights: of the fused ranking.
             seal: store a large tail on disk at once; where that is not allowed, a line in the log says so.
         """
-        self._level = level
-        self._encoder = encoder
+        self._level, self._encoder, self._ranking, self._rrf_k, self._weights = level, encoder, Ranking(ranking), rrf_k, weights
         self._store = None if directory is None else SegmentStore(directory, level)
-        self._rrf_k = rrf_k
         words = self._store.load_words(source) if self._store else None
         vectors = self._store.load_vectors(source, encoder) if self._store and encoder else None
         self._num_sealed = min(0 if words is None else len(words), len(source) if encoder is None else 0 if vectors is None else len(vectors))
@@ -77,9 +89,9 @@ class PassageIndex:
     def extended(self, source: PassageSource) -> PassageIndex:
         """An index over a longer version of the same passages; what is there already is shared, only new ones are read and encoded."""
         assert len(source) >= len(self._source), f"PassageIndex: {len(source)} passages cannot extend {len(self._source)}"
-        index = object.__new__(PassageIndex)
-        index._level, index._encoder, index._store, index._rrf_k = self._level, self._encoder, self._store, self._rrf_k
-        index._num_sealed = self._num_sealed
+        index = copy.copy(self)
+        for name in ("_by_time", "_recency", "_sorted_times", "_days", "_by_session"):  # of the shorter version
+            index.__dict__.pop(name, None)
         index._take(source, list(self._words.parts), list(self._vectors))
         return index
 
@@ -108,10 +120,46 @@ class PassageIndex:
         mask = self._find_eligible(where)
         if not mask.any():
             return []
-        scores = [self._words.compute_scores(tokenize_words(query))]
-        if self._encoder is not None:
-            scores.append(self._compute_similarities(self._encoder.encode([query])[0]))
-        return rank_rrf([np.where(mask, array, 0) for array in scores], self._recency, k=k, rrf_k=self._rrf_k)
+        if self._ranking is Ranking.FUSED:
+            return self._rank_fused(query, mask, k, where.before)
+        scores = []
+        if self._ranking is not Ranking.DENSE:
+            scores.append(np.where(mask, self._words.compute_scores(tokenize_words(query)), 0))
+        if self._encoder is not None and self._ranking is not Ranking.BM25:
+            scores.append(np.where(mask, self._compute_similarities(self._encoder.encode([query])[0]), 0))
+        if len(scores) == 1:
+            return find_top(scores[0], self._recency, k).tolist()
+        return rank_rrf(scores, self._recency, k=k, rrf_k=self._rrf_k)
+
+    def _rank_fused(self, query: str, mask: np.ndarray, k: int, before: str | None) -> list[int]:
+        """The k best of the passages of a mask by `fuse_scores`; what is left out of the mask lends nothing either."""
+        places = np.flatnonzero(mask[self._by_session])
+        chosen = self._by_session[places]  # [m] positions
+        words = self._words.compute_scores(tokenize_query(query) if self._weights.drop_asking_words else tokenize_words(query))[chosen]
+        vectors = None if self._encoder is None else self._compute_similarities(self._encoder.encode([query])[0])[chosen]
+        speakers = self._source.speakers[chosen]
+        named = np.append(find_speakers(query, self._source.speaker_names[: speakers.max() + 1]), False)  # code -1 reads the last
+        scores = fuse_scores(
+            words,
+            vectors,
+            places=places,
+            sessions=self._source.sessions[chosen],
+            is_speaker=named[speakers] if named.any() else None,
+            nearness=self._score_days(query, chosen, before),
+            weights=self._weights,
+        )
+        return chosen[find_top(scores, self._recency[chosen], k)].tolist()
+
+    def _score_days(self, query: str, chosen: np.ndarray, before: str | None) -> np.ndarray | None:
+        """See `score_days`; "today" is the day of the search where it is limited, else the newest passage's."""
+        if self._days is None:
+            return None
+        days = self._days[chosen]
+        try:
+            today = days.max() if before is None else np.datetime64(before[:10], "D")
+        except ValueError:
+            today = days.max()
+        return score_days(query, days, today)
 
     def _take(self, source: PassageSource, words: list[Postings], vectors: list[VectorRun]) -> None:
         """Hold the runs given, with new ones for the passages after them."""
@@ -119,7 +167,7 @@ class PassageIndex:
         start = sum(len(part) for part in words)
         if start < len(source):
             words.append(Postings.build([tokenize_words(text) for text in source.texts(start, len(source))]))
-        self._words = WordIndex(_settle(words))
+        self._words = WordIndex(_settle(words), **(FUSED_BM25 if self._ranking is Ranking.FUSED else {"k1": K1, "b": B}))
         self._vectors: list[VectorRun] = []
         if self._encoder is not None and len(source):
             start = sum(len(run.rows) for run in vectors)
@@ -164,6 +212,20 @@ class PassageIndex:
     def _sorted_times(self) -> np.ndarray:
         return self._source.times[self._by_time]
 
+    @cached_property
+    def _by_session(self) -> np.ndarray:
+        """[n] positions, those of one session next to each other, in order."""
+        return np.argsort(self._source.sessions, kind="stable")
+
+    @cached_property
+    def _days(self) -> np.ndarray | None:
+        """[n] datetime64[D], or None where a time is no date."""
+        try:
+            return self._source.times.astype("S10").astype("U10").astype("datetime64[D]")
+        except ValueError as error:
+            _LOG.warning("%s passages: dates do not count in searches (%s)", self._level, error)
+            return None
+
     def _find_eligible(self, where: SearchFilter) -> np.ndarray:
         """[n] bool, True for the passages that take part."""
         mask = np.asarray(self._source.live, dtype=bool)
@@ -193,11 +255,9 @@ def _join(parts: list) -> Postings | VectorRun:
 
 
 def _settle(parts: list) -> list:
-    """At most one large run and a tail: tails are joined, and a tail that has grown large joins the rest. Costs as much as it saves."""
-    if len(parts) > 2:
-        parts = [parts[0], _join(parts[1:])]
-    if len(parts) == 2 and _length(parts[1]) * MERGE_SHARE > _length(parts[0]):
-        parts = [_join(parts)]
+    """Runs of which each is less than half as long as the one before: a run that has grown joins the one before it, so that growth costs little each time."""
+    while len(parts) > 1 and 2 * _length(parts[-1]) > _length(parts[-2]):
+        parts = [*parts[:-2], parts[-2].joined(parts[-1])]
     return parts
 
 
