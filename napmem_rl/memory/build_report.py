@@ -24,6 +24,7 @@ class Cause(StrEnum):
     MESSAGES_EMPTY = "messages_empty"  # neither text nor caption
     MESSAGES_LATE = "messages_late"  # older than what the bank held; kept, as a session of their own
 
+    EXTRACTION_UNREADABLE = "extraction_unreadable"  # no records from this batch
     DRAFT_EMPTY = "draft_empty"  # dropped: no text
     DRAFT_BROKEN_TEXT = "draft_broken_text"  # dropped: not valid Unicode
     DRAFT_WITHOUT_SOURCE = "draft_without_source"  # dropped: it names no message of its batch
@@ -57,7 +58,7 @@ class BuildReport:
     """One run of a builder over a bank."""
 
     bank_id: str
-    version: str
+    version: str | None  # None where nothing was ever committed
     counts: Mapping[str, int]  # by Cause, in this run; what did not happen is absent
     pending: tuple[PendingStep, ...]
 

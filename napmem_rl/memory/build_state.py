@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -87,8 +88,8 @@ class BuildState:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON-ready data."""
-        return {"format": STATE_FORMAT, **asdict(self), "counts": dict(sorted(self.counts.items()))}
+        """As JSON gives it back."""
+        return json.loads(json.dumps({"format": STATE_FORMAT, **asdict(self), "counts": dict(sorted(self.counts.items()))}))
 
 
 def parse_state(bank_id: str, value: Mapping[str, Any]) -> BuildState:
