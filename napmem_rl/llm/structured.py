@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.exceptions import ValidationError, relevance
 
 from napmem_rl.errors import PolicyOutputError
 from napmem_rl.llm.base import ChatClient, ChatReply
@@ -123,7 +123,7 @@ def check_schema(schema: Mapping[str, Any], value: Any) -> Fault | None:
 
     Among alternatives that each name themselves in a field of one choice (``{"action": "store"}``), the error is that of the named one.
     """
-    error = best_match(Draft202012Validator(schema).iter_errors(value))
+    error = max(Draft202012Validator(schema).iter_errors(value), key=relevance, default=None)
     if error is None:
         return None
     while error.validator == "anyOf" and (named := _pick_branch(error)) is not None:
@@ -157,12 +157,12 @@ def parse_object(text: str) -> dict[str, Any] | Fault:
 
 
 def _pick_branch(error: ValidationError) -> ValidationError | None:
-    """The best error within the one alternative that the value names; None where it names none, or several fit equally."""
+    """The chief error within the one alternative that the value names; None where it names none, or several fit equally."""
     branches: dict[Any, list[ValidationError]] = {}
     for inner in error.context or ():
         branches.setdefault(inner.relative_schema_path[0], []).append(inner)
     named = [inners for inners in branches.values() if not any(_is_other_name(inner) for inner in inners)]
-    return best_match(iter(named[0])) if len(named) == 1 else None
+    return max(named[0], key=relevance) if len(named) == 1 else None
 
 
 def _is_other_name(error: ValidationError) -> bool:

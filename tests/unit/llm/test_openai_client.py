@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from napmem_rl.errors import ConfigError, LLMError
+from napmem_rl.errors import BudgetError, ConfigError, LLMError
 from napmem_rl.llm.base import ChatReply, RawToolCall
+from napmem_rl.llm.limits import Budget, Prices, RequestLimits
 from napmem_rl.llm.openai_client import ChatGenerate, OpenAIChat
 from napmem_rl.llm.scripted import ScriptedChat
 from napmem_rl.schema import ToolCall
@@ -185,6 +186,72 @@ def test_a_cached_reply_is_not_asked_for_again_and_another_question_is(endpoint:
     first, second, other, num_cached = run_with(endpoint, use, cache_dir=str(tmp_path))
     assert first == second == ChatReply(text="", tool_calls=(RawToolCall(call_id="c1", name="read_file", arguments='{"file_name": "profile.md"}'),))
     assert (other, num_cached, len(endpoint.requests)) == ("other", 1, 2)
+
+
+def test_an_exhausted_budget_sends_nothing_and_forks_share_it_but_count_for_themselves(endpoint: Endpoint) -> None:
+    endpoint.steps = [as_step("Oslo")]
+    budget = Budget(prices=Prices(prompt=100.0, completion=500.0), max_cost=0.02)
+
+    async def use(client: OpenAIChat) -> tuple[OpenAIChat, OpenAIChat]:
+        first, second = client.fork(), client.fork()
+        await first.chat(ASK, max_tokens=2)  # 7 and 2 tokens, as the endpoint says: 0.0017
+        await second.chat(ASK, max_tokens=2)
+        with pytest.raises(BudgetError, match=r"0\.0034 of 0\.02 are spent, and the next request may cost up to 0\.05"):
+            await second.chat(ASK, max_tokens=100)
+        return first, second
+
+    first, second = run_with(endpoint, use, budget=budget)
+    assert len(endpoint.requests) == 2
+    assert [(fork.usage.num_requests, fork.usage.cost) for fork in (first, second)] == [(1, pytest.approx(0.0017))] * 2
+    assert budget.cost == pytest.approx(0.0034) and budget.num_tokens == 18
+
+
+def test_a_reply_without_token_counts_is_charged_at_the_guess_and_said_to_be(endpoint: Endpoint) -> None:
+    step = as_step("Oslo")
+    del step[2]["usage"]
+    endpoint.steps = [step]
+
+    async def use(client: OpenAIChat) -> Any:
+        await client.chat(ASK)
+        return client.usage
+
+    usage = run_with(endpoint, use, budget=Budget(prices=Prices(prompt=1.0)))
+    assert usage.num_unmetered == 1 and usage.prompt_tokens > 16 and usage.completion_tokens == 1 and usage.cost > 0
+
+
+def test_a_cached_reply_needs_neither_budget_nor_a_turn_and_the_tag_is_part_of_its_key(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.steps = [as_step("Oslo")]
+    settings = {"cache_dir": str(tmp_path), "cache_tag": "prompts-1"}
+    assert run_with(endpoint, lambda client: client.chat(ASK), **settings) == "Oslo"
+    spent = {"budget": Budget(max_tokens=1), "limits": RequestLimits(tokens_per_minute=1)}
+    assert run_with(endpoint, lambda client: client.chat(ASK), **settings, **spent) == "Oslo"
+    run_with(endpoint, lambda client: client.chat(ASK, schema={"type": "object"}), **settings)
+    run_with(endpoint, lambda client: client.chat(ASK), **{**settings, "cache_tag": "prompts-2"})
+    assert len(endpoint.requests) == 3
+
+
+@pytest.mark.parametrize(("mode", "lengths"), [("json_schema", {}), ("json_schema_full", {"maxLength": 9})])
+def test_a_schema_is_sent_with_lengths_of_strings_only_where_the_endpoint_takes_them(endpoint: Endpoint, mode: str, lengths: dict[str, int]) -> None:
+    def build(**lengths: int) -> dict[str, Any]:
+        ids = {"type": "array", "maxItems": 2, "items": {"type": "string", "enum": ["m1"]}}
+        return {"type": "object", "properties": {"ids": ids, "text": {"anyOf": [{"type": "string", **lengths}, {"type": "null"}]}}}
+
+    endpoint.steps = [as_step("{}")]
+    run_with(endpoint, lambda client: client.chat(ASK, schema=build(maxLength=9)), schema_mode=mode)
+    asked = {"type": "json_schema", "json_schema": {"name": "reply", "schema": build(**lengths), "strict": True}}
+    assert endpoint.requests[0]["response_format"] == asked
+
+
+def test_an_endpoint_without_schemas_is_asked_for_an_object_or_for_nothing(endpoint: Endpoint) -> None:
+    endpoint.steps = [as_step("{}")]
+    for mode in ("json_object", "off"):
+        run_with(endpoint, lambda client: client.chat(ASK, schema={"type": "object"}), schema_mode=mode)
+    assert endpoint.requests[0]["response_format"] == {"type": "json_object"} and "response_format" not in endpoint.requests[1]
+
+
+def test_an_unknown_schema_mode_is_refused() -> None:
+    with pytest.raises(ConfigError, match="schema_mode: is unknown; got 'xml'"):
+        OpenAIChat(model="m", api_key_env="", schema_mode="xml")
 
 
 def test_a_cut_reply_and_a_refusal_are_told_apart_from_an_answer(endpoint: Endpoint) -> None:
