@@ -131,7 +131,7 @@ class RecordingToolbox:
 
 def read_user(user: SyntheticUser) -> ReadableUser:
     """A user's history as tools would show it, without a bank on disk."""
-    records, _, profile = build_pyramid(user.messages)
+    records, profile = build_pyramid(user.messages)
     return ReadableUser(
         user,
         messages={message.message_id: render_message(message) for message in user.messages},

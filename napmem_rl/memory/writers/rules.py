@@ -1,206 +1,154 @@
-"""A memory writer without a language model: offline, deterministic, compact.
+"""A memory writer without a language model: offline, deterministic, compact; what a bank is built with unless something else is asked for.
 
-One record per user message at most: its first sentence that tells something, in the third person. What later sentences add, and all that the assistant says,
-stays in the raw messages alone. Against NapMem section 3.2: word lists take the place of the extraction and reconciliation models, records are never merged
-(a restated fact is a new record at its own time, so that the bank can be read as of any moment), and the pyramid is built in one pass.
+Against NapMem section 3.2: word lists take the place of the extraction, topic and profile models, and records are neither updated nor merged (what is restated
+later is a record of its own time, so that the bank can be read as of any moment). Parts: `rules_exchanges` (messages to records), `rules_topics` (records to
+tracks), `rules_profile` (records to the profile), `sentences` and `rules_words` (the word lists).
+
+The writer counts topics and lasting statements as records come, so that a session costs the same after ten thousand others; where a builder goes on with a
+bank that is there, it counts the bank's records once.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from napmem_rl.memory.pyramid import PROFILE_FILE
-from napmem_rl.memory.writers.sentences import classify_sentence, find_informative, is_lasting, rewrite_third_person
+from napmem_rl.memory.build_state import number_of
+from napmem_rl.memory.drawing import RECENT_RECORDS
+from napmem_rl.memory.flush_schedule import compute_flush_size, cut_batch
+from napmem_rl.memory.profile_check import check_profile
+from napmem_rl.memory.reconcile import build_record
+from napmem_rl.memory.sessions import split_sessions
+from napmem_rl.memory.writers.base import ProfileDraft, ReconcileAction, Reconciliation, RecordDraft, TopicDesk
+from napmem_rl.memory.writers.rules_exchanges import MAX_SOURCES, find_exchanges
+from napmem_rl.memory.writers.rules_profile import MAX_PROFILE_CHARS, StandingFacts
+from napmem_rl.memory.writers.rules_topics import Topic, TopicCounts, write_track
 from napmem_rl.retrieval.bm25 import tokenize_words
-from napmem_rl.schema import Message, Profile, Record, RecordType, Track
-
-MAX_TRACKS = 20  # NapMem appendix B
-MIN_TRACK_RECORDS = 2
-MAX_TRACK_RECORDS = 12  # the newest ones of a topic
-MAX_TOPIC_SHARE = 0.3  # a word in more of the records than this is no topic
-MAX_PROFILE_CHARS = 1500
-_HEADINGS = {RecordType.PREFERENCE: "Preferences", RecordType.INSTRUCTION: "Instructions", RecordType.FACT: "Facts"}
-_GENERAL = frozenset(  # stems that say nothing of a topic
-    "about ad add after again ago all alreadi also alway am amaz and ani anoth anyth appreci around assist away awesom back be becaus becom been befor"
-    " best bet better big bit bought break bring call came can care catch chang chat check combin come cool could cours day definit detail determin did"
-    " didn differ do doe doesn don down each enjoy even ever everi everyon everyth excit feel felt few find first for forward found from fun gave get"
-    " give go goal gonna good got gotta great had happen happi hard has have he help her here him his hobbi home hope how idea if impact import in it"
-    " join just keep key kind know last late learn left let life like littl live ll long look lot love made make mani may me mean might moment month"
-    " more morn most motiv move much must my name need never new next nice night not now off often old onc one onli other ouch our out over own part"
-    " peopl place plan post prefer pretti progress push put re readi real realli recent rememb right said saw say see seem share she should show sinc"
-    " small so some someth sometim soon sorri special spend spent start stay step still stoke stuff such super sure take talk tell than thank that the"
-    " their them then there these they thing think this those though thought through time today togeth too took tough tri true two up us use user usual"
-    " ve veri view want was way we week weekend well went were what when where which while who whole whom why wish with won wonder work world would"
-    " year yesterday yet you your".split()
-)
-_SINGLE_VALUED = frozenset("is am prefers lives works called named favorite favourite owns drives".split())
+from napmem_rl.schema import Message, Profile, Record, Track
 
 
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    """A record and what the profile needs to know of it."""
+class RulesWriter:
+    """The `rules` writer. One for each bank at a time: it counts what it has seen."""
 
-    record: Record
-    is_lasting: bool  # tells something of the user that the profile may hold
+    name = "rules"
+    num_related = 0  # a draft is compared with its own session alone, by `extract_records`
+
+    def __init__(self, *, max_sources: int = MAX_SOURCES, max_records_per_message: float | None = None) -> None:
+        """Args:
+        max_sources: messages that one record rests on, at most.
+        max_records_per_message: keep only the records of a batch that tell most, so many for each of its messages (at least one); None keeps all.
+        """
+        self._max_sources = max_sources
+        self._max_records_per_message = max_records_per_message
+        self.user_names: dict[str, None] = {}  # in order of appearance
+        self._name_stems: set[str] = set()
+        self._topics = TopicCounts()
+        self._standing = StandingFacts()
+        self._shown: dict[str, tuple[str, int]] = {}  # file name -> stem and newest position of what its track shows
+        self._before: Sequence[Record] = ()  # the bank's records when the builder began
+        self._last_id = ""  # of the newest record that is counted
+        self._is_profile_stale = False
+
+    def resume(self, messages: Sequence[Message], records: Sequence[Record]) -> None:
+        """See `MemoryWriter`. Records are counted when they are first needed."""
+        for message in messages:
+            self._meet(message)
+        self._before = records
+
+    async def extract_records(self, batch: Sequence[Message], recent: Sequence[Record]) -> list[RecordDraft]:
+        """See `MemoryWriter`."""
+        return self.draw(batch, recent)
+
+    def draw(self, batch: Sequence[Message], recent: Sequence[Record]) -> list[RecordDraft]:
+        """The records of a batch; the same words again in the same session say nothing new."""
+        for message in batch:
+            self._meet(message)
+        exchanges = find_exchanges(batch, max_sources=self._max_sources)
+        if self._max_records_per_message is not None:
+            limit = max(1, round(self._max_records_per_message * len(batch)))
+            best = set(sorted(range(len(exchanges)), key=lambda i: (-exchanges[i].num_stems, i))[:limit])
+            exchanges = [exchange for i, exchange in enumerate(exchanges) if i in best]
+        said = {record.text.lower() for record in recent if batch and record.session_id == batch[-1].session_id}
+        drafts = {exchange.draft.text.lower(): exchange.draft for exchange in reversed(exchanges)}
+        return [draft for text, draft in reversed(drafts.items()) if text not in said]
+
+    async def reconcile(self, draft: RecordDraft, batch: Sequence[Message], related: Sequence[Record]) -> Reconciliation:
+        """Skip what the same session said in the same words; store everything else, also what revises an older record."""
+        is_known = any(record.text.lower() == draft.text.lower() and record.session_id == batch[-1].session_id for record in related)
+        return Reconciliation(action=ReconcileAction.SKIP if is_known else ReconcileAction.STORE)
+
+    async def write_topics(self, desk: TopicDesk, records: Sequence[Record]) -> None:
+        """Bring the tracks to what the topics of all records are now; those that are no longer chosen are dropped."""
+        num_counted = self._topics.num_records
+        if num_counted and (len(records) < num_counted or records[num_counted - 1].record_id != self._last_id):
+            self._forget()  # records were merged: positions are others now
+        self._count(records[self._topics.num_records :])
+        chosen = {topic.stem: topic for topic in self._topics.choose(self._name_stems)}
+        files: dict[str, str] = {}
+        for track in desk.list_tracks():
+            stem = next(iter(tokenize_words(track.title)), "")
+            if stem not in chosen or stem in files:
+                desk.drop_track(track.file_name)
+            else:
+                files[stem] = track.file_name
+        for stem, topic in chosen.items():
+            self._put_track(desk, topic, files.get(stem), records)
+        if self._is_profile_stale:
+            desk.request_profile()
+
+    async def write_profile(self, profile: Profile, tracks: Sequence[Track], new_records: Sequence[Record], *, max_chars: int) -> ProfileDraft | None:
+        """See `MemoryWriter`. At most MAX_PROFILE_CHARS, whatever the budget."""
+        if not self._topics.num_records:
+            self._count(self._before)
+        self._count([record for record in new_records if number_of(record.record_id) > number_of(self._last_id)])
+        self._is_profile_stale = False
+        return self._standing.write(min(max_chars, MAX_PROFILE_CHARS))
+
+    def _meet(self, message: Message) -> None:
+        self._name_stems.update(tokenize_words(message.speaker))
+        if message.role == "user":
+            self.user_names.setdefault(message.speaker)
+
+    def _forget(self) -> None:
+        """Start counting anew."""
+        self._topics, self._standing, self._shown, self._last_id = TopicCounts(), StandingFacts(), {}, ""
+
+    def _count(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._topics.add(record.text)
+            self._is_profile_stale |= self._standing.add(record, self.user_names)
+            self._last_id = record.record_id
+
+    def _put_track(self, desk: TopicDesk, topic: Topic, file_name: str | None, records: Sequence[Record]) -> None:
+        """Write a topic's track unless it shows all of it already."""
+        state = (topic.title, topic.positions[-1])
+        if file_name is not None and self._shown.get(file_name) == state:
+            return
+        parts = write_track(topic, records)
+        track = desk.create_track(**parts) if file_name is None else desk.update_track(file_name, **parts)
+        self._shown[track.file_name] = state
 
 
-@dataclass(slots=True)
-class _Topic:
-    """A stem, the forms it occurs in, and the positions of the records that hold it."""
-
-    stem: str
-    positions: list[int] = field(default_factory=list)
-    forms: Counter[str] = field(default_factory=Counter)
-    num_inner_capitals: int = 0  # occurrences with a capital that are not a record's first word
-
-    @property
-    def is_name(self) -> bool:
-        """True for a word that is never written small, and capital inside a sentence at least once."""
-        return self.num_inner_capitals > 0 and not any(form.islower() for form in self.forms)
-
-
-def build_pyramid(messages: Sequence[Message]) -> tuple[tuple[Record, ...], tuple[Track, ...], Profile]:
-    """Records, topic tracks and profile of one user.
+def build_pyramid(messages: Sequence[Message]) -> tuple[tuple[Record, ...], Profile]:
+    """Records and profile as a builder with this writer makes them of a whole history, without a bank on disk.
 
     Args:
-        messages: in any order; those of the same time keep theirs.
+        messages: in any order.
 
     Returns:
-        Records in time order as "rec:1", …; at most MAX_TRACKS tracks; the profile, empty where nothing is known.
+        The records, as "rec:1", …, and the profile, empty where nothing is known.
     """
-    ordered = sorted(messages, key=lambda message: message.time)
-    statements = _extract_statements(ordered)
-    records = tuple(statement.record for statement in statements)
-    speakers = {word for message in ordered for word in tokenize_words(message.speaker)}
-    return records, _build_tracks(records, speakers), _build_profile(statements)
-
-
-def _extract_statements(messages: Iterable[Message]) -> list[_Statement]:
-    """One statement per informative user message; the same words again in the same session say nothing new."""
-    statements: list[_Statement] = []
-    seen: set[tuple[str, str]] = set()
-    for message in messages:
-        sentence = find_informative(message.text) if message.role == "user" else None
-        if sentence is None or (message.session_id, sentence.lower()) in seen:
-            continue
-        seen.add((message.session_id, sentence.lower()))
-        record = Record(
-            record_id=f"rec:{len(statements) + 1}",
-            type=classify_sentence(sentence),
-            text=rewrite_third_person(sentence, message.speaker),
-            time=message.time,
-            source_ids=(message.message_id,),
-            session_id=message.session_id,
-        )
-        statements.append(_Statement(record, is_lasting(sentence, record.type)))
-    return statements
-
-
-def _build_tracks(records: Sequence[Record], speakers: set[str]) -> tuple[Track, ...]:
-    """Topics by greedy cover: the one that gathers most records not yet in a track comes next, names before other words."""
-    topics = _find_topics(records, speakers)
-    covered: set[int] = set()
-    tracks: list[Track] = []
-    slugs = {PROFILE_FILE.removesuffix(".md")}
-    while topics and len(tracks) < MAX_TRACKS:
-        gains = {topic.stem: sum(position not in covered for position in topic.positions) for topic in topics}
-        best = min(topics, key=lambda topic: (-gains[topic.stem] * (1.5 if topic.is_name else 1.0), topic.stem))
-        if gains[best.stem] < MIN_TRACK_RECORDS:
-            break
-        topics.remove(best)
-        covered.update(best.positions)
-        slug = _build_slug(best.stem, best.forms, slugs, len(tracks) + 1)
-        tracks.append(_build_track(f"trk:{len(tracks) + 1}", f"{slug}.md", best, records))
-    return tuple(tracks)
-
-
-def _find_topics(records: Sequence[Record], speakers: set[str]) -> list[_Topic]:
-    """Stems that at least two records share, but not so many that they mean nothing."""
-    topics: dict[str, _Topic] = {}
-    for position, record in enumerate(records):
-        for match in re.finditer(r"[^\W\d_]{3,}", record.text):
-            form = match.group(0)
-            stem = next(iter(tokenize_words(form)), "")
-            if not stem or stem in _GENERAL or stem in speakers:
-                continue
-            topic = topics.setdefault(stem, _Topic(stem))
-            topic.forms[form] += 1
-            topic.num_inner_capitals += match.start() > 0 and form[0].isupper()
-            if topic.positions[-1:] != [position]:
-                topic.positions.append(position)
-    limit = max(MAX_TRACK_RECORDS, int(MAX_TOPIC_SHARE * len(records)))
-    return [topic for topic in topics.values() if MIN_TRACK_RECORDS <= len(topic.positions) <= limit]
-
-
-def _build_track(track_id: str, file_name: str, topic: _Topic, records: Sequence[Record]) -> Track:
-    chosen = [records[position] for position in topic.positions[-MAX_TRACK_RECORDS:]]
-    form = min(topic.forms, key=lambda form: (-topic.forms[form], form))
-    title = form if topic.is_name else form.lower()
-    first, last = chosen[0].time[:10], chosen[-1].time[:10]
-    summary = f"{len(chosen)} records about {title}, {first if first == last else f'{first} to {last}'}. Newest: {_quote(chosen[-1].text)}"
-    narrative = "\n".join(f"- {record.time[:10]}: {_quote(record.text)} [{record.record_id}]" for record in chosen)
-    ids = tuple(record.record_id for record in chosen)
-    return Track(track_id=track_id, file_name=file_name, title=title, summary=summary, narrative=narrative, time=chosen[-1].time, record_ids=ids)
-
-
-def _build_slug(stem: str, forms: Counter[str], taken: set[str], number: int) -> str:
-    """A file name's stem from the topic's commonest form: a-z and digits, never one that is taken."""
-    form = min(forms, key=lambda form: (-forms[form], form)).lower()
-    slug = form if re.fullmatch(r"[a-z0-9]{1,60}", form) else f"topic-{number}"
-    while slug in taken:
-        slug = f"{slug}-{number}"
-    taken.add(slug)
-    return slug
-
-
-def _build_profile(statements: Sequence[_Statement]) -> Profile:
-    """What holds of the user: preferences, instructions and lasting facts told in the first person, under the length budget, newest kept first."""
-    standing = _drop_superseded([statement.record for statement in statements if statement.is_lasting])
-    chosen: list[Record] = []
-    room = MAX_PROFILE_CHARS
-    for record_type in _HEADINGS:
-        room -= len(f"## {_HEADINGS[record_type]}\n\n\n")
-        for record in reversed([record for record in standing if record.type is record_type]):
-            line = len(_profile_line(record)) + 1
-            if line <= room:
-                chosen.append(record)
-                room -= line
-    chosen.sort(key=lambda record: (list(_HEADINGS).index(record.type), record.time, int(record.record_id[4:])))
-    sections = [
-        f"## {heading}\n\n" + "\n".join(_profile_line(record) for record in chosen if record.type is record_type)
-        for record_type, heading in _HEADINGS.items()
-        if any(record.type is record_type for record in chosen)
-    ]
-    time = max((record.time for record in chosen), default="")
-    return Profile(text="\n\n".join(sections), time=time, source_ids=tuple(record.record_id for record in chosen))
-
-
-def _drop_superseded(records: Sequence[Record]) -> list[Record]:
-    """Records without those that a later one restates: the same words, or the same statement of one value with another value."""
-    kept: list[Record] = []
-    groups: dict[tuple[int, tuple[str, ...]], list[list[str]]] = {}
-    for record in reversed(records):
-        words = re.findall(r"[\w']+", record.text.lower())
-        newer = groups.setdefault((len(words), tuple(words[:2])), [])
-        if not any(_is_restated(words, other) for other in newer):
-            kept.append(record)
-        newer.append(words)
-    return kept[::-1]
-
-
-def _is_restated(words: Sequence[str], newer: Sequence[str]) -> bool:
-    """True for equal words, or for one that differs in a statement with a single value ("prefers the music jazz", then "prefers the music rock")."""
-    different = [position for position, (word, other) in enumerate(zip(words, newer, strict=True)) if word != other]
-    return not different or (len(different) == 1 and bool(_SINGLE_VALUED.intersection(words[: different[0]])))
-
-
-def _profile_line(record: Record) -> str:
-    return f"- {_quote(record.text)} [{record.record_id}]"
-
-
-def _quote(text: str) -> str:
-    """A text inside a Markdown file: on one line, and with no brackets, so that nothing a user says can pass for an evidence link."""
-    return " ".join(text.replace("[", "(").replace("]", ")").split())
+    writer, by_id = RulesWriter(), {message.message_id: message for message in messages}
+    records: list[Record] = []
+    num_flushes = 0
+    for session in split_sessions(messages):
+        while session:
+            size = cut_batch(session, compute_flush_size(num_flushes))
+            for draft in writer.draw(session[:size], records[-RECENT_RECORDS:]):
+                records.append(build_record(f"rec:{len(records) + 1}", draft, draft.source_ids, by_id.get))
+            session, num_flushes = session[size:], num_flushes + 1
+    standing = StandingFacts()
+    for record in records:
+        standing.add(record, writer.user_names)
+    found, times = {record.record_id: record for record in records}, [record.time for record in records]
+    draft = standing.write(MAX_PROFILE_CHARS)
+    return tuple(records), check_profile(draft, tracks=(), find_record=found.get, seen_times=times, max_chars=MAX_PROFILE_CHARS)

@@ -20,9 +20,9 @@ _OPENER = re.compile(
     re.IGNORECASE,
 )
 _SMALL_TALK = re.compile(
-    r"(?:thanks?|thank you|good luck|congrat\w*|see (?:you|ya)|talk (?:to you )?(?:soon|later)|take care|bye|goodbye|glad|happy to|nice|good to|great|awesome"
-    r"|amazing|wow|hey|hi|hello|appreciate|sounds?|can't wait|keep|hope|hopefully|wish|let me know|believe in|you got this|got it|no (?:problem|worries)"
-    r"|same here|me too"
+    r"(?:thanks?|thank you|for \w+ing|good luck|congrat\w*|see (?:you|ya)|talk (?:to you )?(?:soon|later)|take care|bye|goodbye|glad|happy to|nice"
+    r"|good to|great|awesome|amazing|wow|hey|hi|hello|appreciate|sounds?|can't wait|keep|hope|hopefully|wish|let me know|believe in|you got this|got it"
+    r"|no (?:problem|worries)|same here|me too"
     r"|love (?:it|that|this)|i (?:\w+ )?(?:agree|hope|wish|bet|understand|see|know|guess|believe in|appreciate|get it|get you|feel you|hear you)\b"
     r"|i(?:'m| am) (?:\w+ )?(?:glad|proud of you|happy for|sure you|sorry to|here for you|happy to hear|excited for you|all ears"
     r"|good|fine|doing (?:well|good|great))"
@@ -46,13 +46,7 @@ _PREFERENCE = re.compile(
     r"(?:i|we)(?: \w+ly| also| still| just| always| don't| do not| never)* (?:prefer|like|love|enjoy|hate|dislike|adore|loathe))\b",
     re.IGNORECASE,
 )
-_LASTING = re.compile(
-    r"\bmy (?:\w+ ){1,3}(?:is|are) \w|\bmy \w+'s name\b|\bi(?:'m| am) (?:a|an|from|allergic|married|single|divorced|vegan|vegetarian|retired|\d+)\b"
-    r"|\b(?:i|we)(?: also| now| still| currently| don't| never| always| usually)* (?:live|work as|work at|work for|have a|have an"
-    r"|have \w+ (?:kids|children|dogs|cats)|own|study|speak|teach|eat|drink|drive|play)\b|\bi was born\b",
-    re.IGNORECASE,
-)
-_SECOND_PERSON = re.compile(r"\b(?:you|your|yours)\b", re.IGNORECASE)
+_SECOND_PERSON = re.compile(r"\b(?:you|your|yours|yourself)\b", re.IGNORECASE)
 _TIME = re.compile(
     r"\b(?:yesterday|tomorrow|tonight|today|ago|last (?:night|week|weekend|month|year|summer|winter|spring|fall|autumn|\w+day)|"
     r"next (?:week|weekend|month|year|summer|winter|spring|fall|autumn|\w+day)|this (?:morning|afternoon|evening|week|weekend|month|summer|winter)|recently)\b",
@@ -70,14 +64,31 @@ _BASE = frozenset(
     " drive own speak use keep get make take see say tell ask give find help look seem start spend sleep travel visit volunteer walk watch wear listen learn"
     " collect practice practise paint dance sing swim hike bike ride train coach manage lead build sell buy pay rent share meet miss remember forget understand"
     " mean care worry wait expect agree belong attend grow bake garden knit sew draw design code stay wake commute suffer avoid consider focus struggle tend"
-    " require appreciate admire follow".split()
+    " require appreciate admire follow hear cherish value treasure hang mentor".split()
 )
 _IRREGULAR = {"am": "is", "'m": "is", "have": "has", "haven't": "hasn't", "do": "does", "don't": "doesn't", "were": "was", "go": "goes"}
-_ADVERBS = "also|really|just|always|never|still|often|usually|currently|now|sometimes|only|already|even|mostly|mainly|truly|rarely|actually"
+ADVERBS = "also|really|just|always|never|still|often|usually|currently|now|sometimes|only|already|even|mostly|mainly|truly|rarely|actually"
 _CONTRACTION = {"'m": " is", "'ve": " has", "'d": " would", "'ll": " will"}
 _SINGULAR = re.compile(r"\b(?:I(?='|\b)(?!\.)|i(?=\s|'(?:m|ve|d|ll)\b)|me|my|mine|myself)\b", re.IGNORECASE)
 _PLURAL = re.compile(r"\b(?:we|our|ours|us|ourselves)\b", re.IGNORECASE)
-_SUBJECT = re.compile(rf"(?<![\w'])[Ii]('m|'ve|'d|'ll)?(?=\s)((?:\s+(?:{_ADVERBS})\b)*)(?:(\s+)([A-Za-z']+))?(?![\w'])")
+_THIN = re.compile(
+    r"(?:thanks?|thank you|for \w+ing|good luck|congrat\w*|see (?:you|ya)|talk (?:to you )?(?:soon|later)|take care|bye|goodbye|got it"
+    r"|no (?:problem|worries)|sounds|wow|glad|appreciate|keep (?:it|up|going)|let me know|you got this|can't wait|same here|me too"
+    r"|i (?:\w+ )?(?:agree|hope|wish|bet|understand|see|know|guess|appreciate)\b|you\b|your\b)",
+    re.IGNORECASE,
+)
+_REACTION = re.compile(
+    r"\b(?:(?:proud of|happy for|excited for|stoked for|here for|rooting for) you|glad (?:you|that you|to hear)|(?:you're|you are) (?:\w+ )?(?:doing|so|such"
+    r"|an?|really|gonna|going)|good luck|way to go|keep (?:it )?up|keep (?:you|ya) posted|let me know|(?:means?|meant) a lot|kind words|long time no|got this"
+    r"|you should be|looks? (?:so |really )?(?:great|awesome|amazing|good|nice|cool|fun|delicious|yummy|beautiful))\b",
+    re.IGNORECASE,
+)
+_CHAT_QUESTION = re.compile(
+    r"how (?:are|have|is|was) (?:you|things|it|your)\b|what'?s (?:up|new|going on|happening)\b|anything (?:new|else)\b|right\?|(?:how|what) about you\b"
+    r"|(?:and )?you\?",
+    re.IGNORECASE,
+)
+_SUBJECT = re.compile(rf"(?<![\w'])[Ii]('m|'ve|'d|'ll)?(?=\s)((?:\s+(?:{ADVERBS})\b)*)(?:(\s+)([A-Za-z']+))?(?![\w'])")
 
 
 def split_sentences(text: str) -> list[str]:
@@ -91,39 +102,63 @@ def split_sentences(text: str) -> list[str]:
     return sentences
 
 
-def find_informative(text: str) -> str | None:
-    """The first sentence of a message that tells something, without its opener ("Hey Mel, …"); None if there is none.
+def split_bare(text: str) -> list[str]:
+    """Sentences without their openers: ``"Hey Mel, good to see you! So I moved."`` gives ``["Good to see you!", "I moved."]``."""
+    return [bare for sentence in split_sentences(text) if (bare := _strip_opener(sentence))]
 
-    Example: ``find_informative("Hey Mel! Good to see you! I moved to Oslo. It rains.")`` gives ``"I moved to Oslo."``.
-    """
-    for sentence in split_sentences(text):
-        bare = _strip_opener(sentence)
-        if is_informative(bare):
-            return bare if len(bare) <= MAX_CHARS else bare[:MAX_CHARS].rsplit(" ", 1)[0] + " …"
-    return None
+
+def is_question(sentence: str) -> bool:
+    """True for a sentence that ends in a question mark, quotes and brackets aside."""
+    return sentence.rstrip("\"')]").endswith("?")
+
+
+def is_telling(sentence: str) -> bool:
+    """True for an informative sentence that is more than a remark about what the other said ("I'm so proud of you")."""
+    return is_informative(sentence) and (is_instruction(sentence) or not _is_remark(sentence))
+
+
+def is_reply(sentence: str) -> bool:
+    """True for what tells something as the answer to a question, though it might not by itself ("5 years already!", "They were wild.")."""
+    is_call = sentence.endswith("!") and len(sentence.split()) == 1  # "Mel!", "Totally!"
+    return not (is_question(sentence) or is_call or _THIN.match(sentence) or _is_remark(sentence))
+
+
+def is_chat_question(sentence: str) -> bool:
+    """True for a question that only keeps a conversation going ("How are you?", "What's new?")."""
+    return _CHAT_QUESTION.match(sentence) is not None
+
+
+def is_instruction(sentence: str) -> bool:
+    """True for what tells the listener how to behave ("Please keep your answers short.")."""
+    return _INSTRUCTION.match(sentence) is not None
+
+
+def cut_at_word(text: str, limit: int) -> str:
+    """The text, or its beginning up to a word's end with an ellipsis, about `limit` characters."""
+    return text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " …"
 
 
 def is_informative(sentence: str) -> bool:
     """True unless the sentence is a question, a request, small talk, or too short to tell anything."""
     words = re.findall(r"[\w']+", sentence)
-    if len(words) < 3 or sentence.rstrip("\"')]").endswith("?"):
+    if len(words) < 3 or is_question(sentence):
         return False
-    if _INSTRUCTION.match(sentence):
+    if is_instruction(sentence):
         return True
-    if sentence.endswith("!") and not is_about_speaker(sentence) and not _is_subjectless(sentence):
+    if sentence.endswith("!") and not speaks_of_self(sentence):
         return False  # "Maria, thank you!", "Nature is so beautiful!"
     return not _SMALL_TALK.match(sentence) and not _REQUEST.match(sentence)
 
 
 def classify_sentence(sentence: str) -> RecordType:
     """The record type of an informative sentence, as it was said (first person)."""
-    if _INSTRUCTION.match(sentence):
+    if is_instruction(sentence):
         return RecordType.INSTRUCTION
-    if _is_past(sentence):
+    if is_past(sentence):
         return RecordType.EVENT
     if _PREFERENCE.search(sentence):
         return RecordType.PREFERENCE
-    return RecordType.EVENT if _TIME.search(sentence) else RecordType.FACT
+    return RecordType.EVENT if has_time(sentence) else RecordType.FACT
 
 
 def is_about_speaker(sentence: str) -> bool:
@@ -131,13 +166,19 @@ def is_about_speaker(sentence: str) -> bool:
     return bool(_SINGULAR.search(sentence) or _PLURAL.search(sentence))
 
 
-def is_lasting(sentence: str, record_type: RecordType) -> bool:
-    """True for what a profile may hold: instructions, preferences, and facts of a lasting kind ("My sister is Mia.", "I live in Oslo.")."""
-    if record_type is RecordType.INSTRUCTION:
-        return True
-    if record_type is RecordType.PREFERENCE:
-        return is_about_speaker(sentence) and not _SECOND_PERSON.search(sentence)
-    return record_type is RecordType.FACT and bool(_LASTING.search(sentence))
+def speaks_of_self(sentence: str) -> bool:
+    """True for a sentence in the first person, or one that leaves its "I" out ("Just got back from a trip")."""
+    return is_about_speaker(sentence) or _is_subjectless(sentence)
+
+
+def has_time(sentence: str) -> bool:
+    """True where the sentence says when ("last week", "tomorrow")."""
+    return _TIME.search(sentence) is not None
+
+
+def has_second_person(sentence: str) -> bool:
+    """True where the sentence speaks of "you"."""
+    return _SECOND_PERSON.search(sentence) is not None
 
 
 def rewrite_third_person(sentence: str, speaker: str) -> str:
@@ -150,7 +191,7 @@ def rewrite_third_person(sentence: str, speaker: str) -> str:
     text = _SUBJECT.sub(lambda match: _rewrite_subject(match, speaker), sentence)
     own = {"i": speaker, "me": speaker, "my": f"{speaker}'s", "mine": f"{speaker}'s", "myself": speaker}
     text = _SINGULAR.sub(lambda match: own[match.group(0).lower()], text)
-    if not has_singular and (_PLURAL.search(sentence) or _is_subjectless(sentence) or _INSTRUCTION.match(sentence)):
+    if not has_singular and (_PLURAL.search(sentence) or _is_subjectless(sentence) or is_instruction(sentence)):
         text = f"{speaker}: {text}"
     return text[:1].upper() + text[1:]
 
@@ -161,6 +202,11 @@ def _strip_opener(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
+def _is_remark(sentence: str) -> bool:
+    """A reaction to the other, or a sentence about "you" in which the speaker does not occur."""
+    return bool(_REACTION.search(sentence)) or (has_second_person(sentence) and not is_about_speaker(sentence))
+
+
 def _is_subjectless(sentence: str) -> bool:
     """A statement that leaves its "I" out ("Just got back from a trip", "Thinking about a dog")."""
     first = re.match(r"\w+", sentence)
@@ -168,7 +214,7 @@ def _is_subjectless(sentence: str) -> bool:
     return word in _PAST or word in ("just", "been", "gonna") or word.endswith("ing")
 
 
-def _is_past(sentence: str) -> bool:
+def is_past(sentence: str) -> bool:
     """A past-tense verb among the first words, subject included ("I just moved", "My sister moved")."""
     words = [word.lower() for word in re.findall(r"[\w']+", sentence)[:4]]
     if words[0].endswith("ing") or _BE.intersection(words[:3]):
