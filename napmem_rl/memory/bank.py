@@ -56,7 +56,14 @@ class MemoryBank:
 
     @classmethod
     def open(
-        cls, path: Path, *, encoder: Encoder | None = None, expected_version: str | None = None, version: str | None = None, rrf_k: int = RRF_K
+        cls,
+        path: Path,
+        *,
+        encoder: Encoder | None = None,
+        expected_version: str | None = None,
+        version: str | None = None,
+        verify: bool = True,
+        rrf_k: int = RRF_K,
     ) -> MemoryBank:
         """Read a bank, checking every hash and every provenance link.
 
@@ -65,6 +72,7 @@ class MemoryBank:
             encoder: for dense search; None for BM25 alone.
             expected_version: refuse the bank where its newest version is another.
             version: one of the bank's versions, see `napmem bank log`; None for the newest.
+            verify: False leaves the logs unread where the columns in index/ cover them: for who has just written the bank, or opens a large one again.
             rrf_k: the constant of the rank fusion.
 
         Raises:
@@ -72,7 +80,7 @@ class MemoryBank:
         """
         path = Path(path)
         problems: list[str] = []
-        stored = load_bank(path, problems, version=version)
+        stored = load_bank(path, problems, version=version, verify=verify)
         if stored is None or problems:
             raise error_of(f"bank {path}", problems, fix="See `napmem bank verify`, or build the bank again.")
         if expected_version not in (None, stored.commit.version):
@@ -231,7 +239,8 @@ def replace_bank(fresh: Path, path: Path, bank_id: str) -> None:
         BankError: another process writes the bank at `path`.
     """
     for entry in (*fresh.rglob("*"), fresh):
-        sync_path(entry)
+        if INDEX_DIR not in entry.relative_to(fresh).parts:  # derived, and checked when it is read
+            sync_path(entry)
     lock = BankLock.acquire(path, bank_id) if (path / BANK_FILE).exists() else None
     try:
         swap_directories(fresh, path)

@@ -73,7 +73,7 @@ class IdIndex:
     def find(self, id_hash: int) -> list[int]:
         """All positions of a hash, ascending."""
         hashes, order, tail = self._load()
-        start = int(np.searchsorted(hashes, np.uint64(id_hash)))
+        start = int(hashes.searchsorted(np.uint64(id_hash)))
         found = []
         while start < len(hashes) and hashes[start] == id_hash:
             found.append(int(order[start]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from napmem_rl.errors import BankError
+from napmem_rl.memory.bank_columns import load_columns, save_columns
 from napmem_rl.memory.bank_tables import FileLines, Lines, LiveRecords, MemoryLines, MessageTable, RevisionTable
 from napmem_rl.memory.changes import Changes
 from napmem_rl.memory.commit_log import EMPTY_CHAIN, Commit, LogEnd, compute_version, extend_chain, parse_commit, split_commits
@@ -19,6 +21,7 @@ from napmem_rl.memory.storage import (
     EMPTY_PROFILE,
     FILES_DIR,
     FORMAT,
+    INDEX_DIR,
     MESSAGES_FILE,
     OLD_HEAD,
     RECORDS_FILE,
@@ -90,7 +93,7 @@ class StoredBank:
     files: Mapping[str, str]
 
 
-def load_bank(path: Path, problems: list[str], *, version: str | None = None) -> StoredBank | None:
+def load_bank(path: Path, problems: list[str], *, version: str | None = None, verify: bool = True) -> StoredBank | None:
     """Read one version of a bank, adding every problem to `problems`, in words; None where there is too little to go on.
 
     A directory that another one takes the place of in the meantime is read again.
@@ -99,10 +102,11 @@ def load_bank(path: Path, problems: list[str], *, version: str | None = None) ->
         path: the bank's directory.
         problems: what is wrong with the version and with all before it.
         version: None for the newest.
+        verify: hash both logs, whose lines are otherwise taken to be as they were when the columns in index/ were written.
     """
     for _ in range(5):
         before, found = _identity(path), []
-        stored = _load_bank(path, found, version)
+        stored = _load_bank(path, found, version, verify)
         if _identity(path) == before:
             break
     problems += found
@@ -118,16 +122,16 @@ def compute_stored_version(path: Path) -> str:
     """
     problems: list[str] = []
     bank_id = read_bank_id(path, problems)
-    commits = [] if bank_id is None else _cut_at(read_commits(path, bank_id, problems)[0], None, problems)
-    if bank_id is None or not commits:
+    head = None if bank_id is None else _find_commit(read_commits(path, bank_id, problems)[0], None, problems)
+    if bank_id is None or head is None:
         raise BankError("; ".join(problems))
     chains = []
-    for name, end in ((MESSAGES_FILE, commits[-1].messages), (RECORDS_FILE, commits[-1].records)):
+    for name, end in ((MESSAGES_FILE, head.messages), (RECORDS_FILE, head.records)):
         chain, log = EMPTY_CHAIN, FileLines(path / name)
-        for lines in iterate_lines(log, end.num_bytes):
+        for lines in iterate_lines(log, 0, end.num_bytes):
             chain = extend_chain(chain, lines)
         chains.append(chain)
-    tree = parse_tree((path / FILES_DIR / f"{commits[-1].tree}.json").read_bytes())
+    tree = parse_tree((path / FILES_DIR / f"{head.tree}.json").read_bytes())
     hashes = {name: hash_content((path / FILES_DIR / f"{content_hash}.md").read_bytes()) for name, content_hash in tree.items()}
     return compute_version(bank_id, chains[0], chains[1], hash_content(render_tree(hashes)))
 
@@ -210,16 +214,15 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _load_bank(path: Path, problems: list[str], version: str | None) -> StoredBank | None:
+def _load_bank(path: Path, problems: list[str], version: str | None, verify: bool) -> StoredBank | None:
     bank_id = read_bank_id(path, problems)
     if bank_id is None:
         return None
     commits, _ = read_commits(path, bank_id, problems)
-    commits = _cut_at(commits, version, problems)
-    if not commits:
+    head = _find_commit(commits, version, problems)
+    if head is None:
         return None
-    head = commits[-1]
-    snapshot = load_tables(path, commits, problems)
+    snapshot = load_tables(path, commits, head, problems, verify=verify)
     tracks, profile, files = read_levels(path, head.tree, problems)
     snapshot = replace(snapshot, tracks=tracks, profile=profile)
     if not problems:
@@ -227,58 +230,100 @@ def _load_bank(path: Path, problems: list[str], version: str | None) -> StoredBa
     return StoredBank(bank_id=bank_id, commit=head, snapshot=snapshot, files=files)
 
 
-def _cut_at(commits: list[Commit], version: str | None, problems: list[str]) -> list[Commit]:
-    """The commits up to a version; empty with the problem noted where there is none."""
+def _find_commit(commits: Sequence[Commit], version: str | None, problems: list[str]) -> Commit | None:
+    """The newest commit, or the last of a version; None with the problem noted where there is none."""
     if not commits:
         problems.append("holds no version: nothing was committed yet" if not problems else f"{COMMITS_FILE}: holds no version that can be read")
-        return []
-    if version is None:
-        return commits
-    last = max((index for index, commit in enumerate(commits) if commit.version == version), default=-1)
-    if last < 0:
+        return None
+    found = next((commit for commit in reversed(commits) if version in (None, commit.version)), None)
+    if found is None:
         problems.append(f"holds no version {version}; its newest of {len(commits)} is {commits[-1].version}")
-    return commits[: last + 1]
+    return found
 
 
-def load_tables(path: Path, commits: Sequence[Commit], problems: list[str], *, held_bytes: int = HELD_BYTES) -> Snapshot:
-    """Messages and revisions up to the last of these commits, each line checked and hashed."""
-    head = commits[-1] if commits else None
+def load_tables(
+    path: Path, commits: Sequence[Commit], head: Commit | None, problems: list[str], *, verify: bool = True, held_bytes: int = HELD_BYTES
+) -> Snapshot:
+    """Messages and revisions up to one of these commits: from the columns in index/ as far as they go, every line after them parsed and checked.
+
+    Args:
+        path: the bank's directory.
+        commits: all of the bank's.
+        head: the commit to stop at; None for none.
+        problems: takes what is wrong, in words.
+        verify: hash both logs.
+        held_bytes: a log up to this size is read into memory.
+    """
     ends = (LogEnd(), LogEnd()) if head is None else (head.messages, head.records)
     logs = [_open_log(path / name, end.num_bytes, held_bytes, problems) for name, end in zip((MESSAGES_FILE, RECORDS_FILE), ends, strict=True)]
     messages = MessageTable.empty(logs[0], {commit.num_messages: commit.messages.chain.hex() for commit in commits})
     revisions = RevisionTable.empty(logs[1], {commit.num_revisions: commit.records.chain.hex() for commit in commits})
-    snapshot = Snapshot(messages=messages, revisions=revisions)
     if problems or head is None:
-        return snapshot
-    for name, log, end in zip((MESSAGES_FILE, RECORDS_FILE), logs, ends, strict=True):
-        snapshot = _fill(snapshot, name, log, end, problems)
+        return Snapshot(messages=messages, revisions=revisions)
+    columns = load_columns(path / INDEX_DIR, commits)
+    if columns is not None:
+        messages, revisions = columns.fill(messages, revisions, head)
+    snapshot = Snapshot(messages=messages, revisions=revisions)
+    for name, end in zip((MESSAGES_FILE, RECORDS_FILE), ends, strict=True):
+        snapshot = _fill(snapshot, name, end, commits if verify else None, problems)
     for name, table, wanted in ((MESSAGES_FILE, snapshot.messages, head.num_messages), (RECORDS_FILE, snapshot.revisions, head.num_revisions)):
         if not problems and len(table) != wanted:
             problems.append(f"{name}: holds {len(table)} lines, {COMMITS_FILE} says {wanted}")
+    if not problems and head is commits[-1]:
+        save_columns(path / INDEX_DIR, snapshot.messages, snapshot.revisions, head)
     return snapshot
 
 
-def _fill(snapshot: Snapshot, name: str, log: Lines, end: LogEnd, problems: list[str]) -> Snapshot:
-    """The snapshot with all lines of one log."""
-    chain, number = EMPTY_CHAIN, 1
-    for lines in iterate_lines(log, end.num_bytes):
+def _fill(snapshot: Snapshot, name: str, end: LogEnd, commits: Sequence[Commit] | None, problems: list[str]) -> Snapshot:
+    """The snapshot with all lines of one log; the whole log is hashed where its commits are given."""
+    table = snapshot.messages if name == MESSAGES_FILE else snapshot.revisions
+    chain, number = EMPTY_CHAIN, len(table) + 1
+    if commits is not None:
+        for lines in iterate_lines(table.log, 0, table.num_bytes):
+            chain = extend_chain(chain, lines)
+    for lines in iterate_lines(table.log, table.num_bytes, end.num_bytes):
         chain = extend_chain(chain, lines)
-        items, ledger = [], Ledger(snapshot)
-        parse, check = (parse_message, check_message) if name == MESSAGES_FILE else (parse_revision, check_revision)
-        add = ledger.add_message if name == MESSAGES_FILE else ledger.add_revision
-        for line in lines:
-            item = attempt(problems, f"{name} line {number}", parse, line)
-            if item is not None:
-                problems += [f"{name} line {number}: {problem}" for problem in check(item, ledger)]
-                add(item)
-                items.append(item)
-            number += 1
-        if problems:
-            continue
-        snapshot = append_items(snapshot, name, items, lines)
-    if chain != end.chain:
+        items = _check_lines(snapshot, name, number, lines, problems)
+        number += len(lines)
+        if not problems:
+            snapshot = append_items(snapshot, name, items, lines)
+    if commits is not None and chain != end.chain:
         problems.append(f"{name}: its content is not what {COMMITS_FILE} says (hash differs)")
+        problems += find_damage(name, table, end, commits)
     return snapshot
+
+
+def find_damage(name: str, table: MessageTable | RevisionTable, end: LogEnd, commits: Sequence[Commit]) -> Iterator[str]:
+    """Where a log whose hash differs was changed: the lines themselves where columns tell, otherwise the version that brought them."""
+    found = [index for index in range(len(table)) if zlib.crc32(table.line(index)) != table.rows["crc"][index]]
+    if found:
+        yield f"{name} line {found[0] + 1}: was changed after it was written" + (f" (and {len(found) - 1} more lines)" if len(found) > 1 else "")
+        return
+    chain, number, ends = EMPTY_CHAIN, 0, {}
+    for commit in commits:
+        count, log_end = (commit.num_messages, commit.messages) if name == MESSAGES_FILE else (commit.num_revisions, commit.records)
+        ends.setdefault(count, (log_end.chain, commit.version))
+    for lines in iterate_lines(table.log, 0, end.num_bytes):
+        for line in lines:
+            chain, number = extend_chain(chain, [line]), number + 1
+            if number in ends and ends[number][0] != chain:
+                first = max((count for count in ends if count < number), default=0) + 1
+                yield f"{name} lines {first} to {number}: were changed after version {ends[number][1]} brought them"
+                return
+
+
+def _check_lines(snapshot: Snapshot, name: str, number: int, lines: Sequence[bytes], problems: list[str]) -> list[Any]:
+    """The items of some lines; `number` is the first one's. Adds what is wrong with them to `problems`."""
+    items, ledger = [], Ledger(snapshot)
+    parse, check = (parse_message, check_message) if name == MESSAGES_FILE else (parse_revision, check_revision)
+    add = ledger.add_message if name == MESSAGES_FILE else ledger.add_revision
+    for index, line in enumerate(lines, start=number):
+        item = attempt(problems, f"{name} line {index}", parse, line)
+        if item is not None:
+            problems += [f"{name} line {index}: {problem}" for problem in check(item, ledger)]
+            add(item)
+            items.append(item)
+    return items
 
 
 def append_items(snapshot: Snapshot, name: str, items: Sequence[Any], lines: Sequence[bytes]) -> Snapshot:
@@ -288,11 +333,11 @@ def append_items(snapshot: Snapshot, name: str, items: Sequence[Any], lines: Seq
     return replace(snapshot, revisions=snapshot.revisions.appended(items, lines))
 
 
-def iterate_lines(log: Lines, num_bytes: int) -> Iterator[list[bytes]]:
-    """The lines of a log's first bytes, without their ends, some at a time. What follows the last line end is a line too."""
-    rest, start = b"", 0
-    while start < num_bytes:
-        stop = min(start + CHUNK, num_bytes)
+def iterate_lines(log: Lines, start: int, end: int) -> Iterator[list[bytes]]:
+    """The lines of the bytes [start, end) of a log, without their ends, some at a time. What follows the last line end is a line too."""
+    rest = b""
+    while start < end:
+        stop = min(start + CHUNK, end)
         lines = (rest + log.read(start, stop)).split(b"\n")
         rest, start = lines.pop(), stop
         for first in range(0, len(lines), BATCH):

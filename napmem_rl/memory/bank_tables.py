@@ -74,10 +74,11 @@ class TailLines:
 
 
 class _Table:
-    """What both tables share. `keys`: chain hash in hex by number of lines, at the ends of commits."""
+    """What both tables share. `log`: the bytes of all lines; `keys`: chain hash in hex by number of lines, at the ends of commits."""
 
     def __init__(self, lines: Lines, rows: GrowingRows, ids: IdIndex, sessions: Names, keys: dict[int, str]) -> None:
-        self._lines, self._rows, self._ids, self._sessions, self._keys = lines, rows, ids, sessions, keys
+        self.log, self.keys = lines, keys
+        self._rows, self._ids, self._sessions = rows, ids, sessions
         self._num = len(rows)
         self.rows = rows.view(self._num)
         self.times: np.ndarray = self.rows["time"]
@@ -92,22 +93,22 @@ class _Table:
 
     def add_key(self, chain: bytes) -> None:
         """Note that a commit ends with this table's last line."""
-        self._keys[self._num] = chain.hex()
+        self.keys[self._num] = chain.hex()
 
     def prefix_key(self, stop: int) -> str | None:
         """See `PassageSource`."""
-        return self._keys.get(stop)
+        return self.keys.get(stop)
 
     def line(self, position: int) -> bytes:
         """A line as it stands in the log, without its end."""
         row = self.rows[position]
-        return self._lines.read(int(row["start"]), int(row["stop"]))
+        return self.log.read(int(row["start"]), int(row["stop"]))
 
     def _read_lines(self, start: int, stop: int) -> list[bytes]:
         stop = min(stop, self._num)
         if start >= stop:
             return []
-        return self._lines.read(int(self.rows["start"][start]), int(self.rows["stop"][stop - 1])).split(b"\n")
+        return self.log.read(int(self.rows["start"][start]), int(self.rows["stop"][stop - 1])).split(b"\n")
 
     def _find(self, item_id: str) -> list[int]:
         return [position for position in self._ids.find(hash_id(item_id)) if position < self._num]
@@ -189,12 +190,12 @@ class MessageTable(_Table, Sequence[Message]):
         }
         self._rows.append(self._build_rows(MESSAGE_ROW, lines, columns))
         self._ids.append(id_hashes, self._rows)
-        return MessageTable(self._lines, self._rows, self._ids, self._sessions, self._keys, self._speakers)
+        return MessageTable(self.log, self._rows, self._ids, self._sessions, self.keys, self._speakers)
 
     def forked(self) -> MessageTable:
         """The same table, to which can be added without a trace in this one."""
         rows, names = GrowingRows(self.rows.copy()), (Names(self.session_names), Names(self.speaker_names))
-        return MessageTable(self._lines, rows, self._ids.forked(), names[0], dict(self._keys), names[1])
+        return MessageTable(self.log, rows, self._ids.forked(), names[0], dict(self.keys), names[1])
 
 
 class RevisionTable(_Table):
@@ -285,12 +286,12 @@ class RevisionTable(_Table):
         current = np.concatenate([self.current, np.full(len(new), -1, dtype=np.int64)])
         current[slots] = np.arange(self._num, self._num + len(slots))
         current[[slot for _, slot in ends]] = -1
-        return RevisionTable(self._lines, self._rows, self._ids, self._sessions, self._keys, self._ends, current)
+        return RevisionTable(self.log, self._rows, self._ids, self._sessions, self.keys, self._ends, current)
 
     def forked(self) -> RevisionTable:
         """The same table, to which can be added without a trace in this one."""
         rows, ends = GrowingRows(self.rows.copy()), GrowingRows(self.ends.copy())
-        return RevisionTable(self._lines, rows, self._ids.forked(), Names(self.session_names), dict(self._keys), ends, self.current)
+        return RevisionTable(self.log, rows, self._ids.forked(), Names(self.session_names), dict(self.keys), ends, self.current)
 
     def _append_rows(self, records: Sequence[Record], lines: Sequence[bytes], slots: Sequence[int]) -> None:
         id_hashes = [hash_id(record.record_id) for record in records]

@@ -19,6 +19,7 @@ from typing import Any
 
 from napmem_rl.atomic import sync_path, write_file
 from napmem_rl.errors import BankError
+from napmem_rl.memory.bank_columns import save_columns
 from napmem_rl.memory.bank_lock import BankLock
 from napmem_rl.memory.bank_store import Snapshot, append_items, load_tables, read_bank_id, read_commits, read_levels
 from napmem_rl.memory.changes import Changes, error_of, find_change_problems
@@ -29,6 +30,7 @@ from napmem_rl.memory.storage import (
     COMMITS_FILE,
     FILES_DIR,
     FORMAT,
+    INDEX_DIR,
     LOCK_FILE,
     MESSAGES_FILE,
     OLD_HEAD,
@@ -237,6 +239,7 @@ class BankWriter:
         snapshot.messages.add_key(commit.messages.chain)
         snapshot.revisions.add_key(commit.records.chain)
         self._snapshot, self._commit = snapshot, commit
+        save_columns(self.path / INDEX_DIR, snapshot.messages, snapshot.revisions, commit)
 
     def _cut_tails(self) -> None:
         """Remove what belongs to no version: ends of logs, and temporary files of a killed writer."""
@@ -284,14 +287,15 @@ def _load(path: Path, bank_id: str) -> tuple[Snapshot, Commit | None, int]:
     """(the newest version, whole and checked; its commit; how many bytes all commits take)."""
     problems: list[str] = []
     commits, num_bytes = read_commits(path, bank_id, problems)
-    snapshot = load_tables(path, commits, problems, held_bytes=-1)
-    if commits and not problems:
-        tracks, profile, _ = read_levels(path, commits[-1].tree, problems)
+    head = commits[-1] if commits else None
+    snapshot = load_tables(path, commits, head, problems, held_bytes=-1)
+    if head is not None and not problems:
+        tracks, profile, _ = read_levels(path, head.tree, problems)
         snapshot = replace(snapshot, tracks=tracks, profile=profile)
         problems += [*check_tracks(tracks, snapshot), *check_profile(profile, tracks, snapshot)]
     if problems:
         raise error_of(f"bank {path}", problems, fix="See `napmem bank verify`; nothing was written.")
-    return snapshot, commits[-1] if commits else None, num_bytes
+    return snapshot, head, num_bytes
 
 
 def _write_hashed(path: Path, content: bytes, *, durable: bool) -> bool:
