@@ -11,7 +11,8 @@ For each session in time order::
 
 Every step depends on the bank and its state alone, and ends in a commit. So a builder that was stopped anywhere goes on with the step that was not committed,
 and the bank ends as it would have without the stop. A step whose writer fails (LLMError) leaves the bank as it was and waits. Extraction waits in order, lest
-a record revise a newer one, until a batch has failed MAX_ATTEMPTS times: it is then set aside for the end of the replay.
+a record revise a newer one, until a batch has failed MAX_ATTEMPTS times: it is then set aside for the end of the replay. A budget that is spent (BudgetError) is
+no failure of a step: it ends the run where it is, and the next run goes on from there.
 
 Ours, where the paper is silent: the session that a round comes before has been appended already; day boundaries are looked for between batches; a profile is
 asked for by any change of the tracks; that of a memory without tracks is written at the end of a replay (section 3.2 has the first profile "after the first
@@ -25,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from napmem_rl.errors import LLMError, PolicyOutputError
+from napmem_rl.errors import BudgetError, LLMError, PolicyOutputError
 from napmem_rl.memory.bank_writer import BankWriter
 from napmem_rl.memory.build_report import BuildReport, Cause, PendingStep
 from napmem_rl.memory.build_state import BuildState, Checkpoint, Failure, Span, adopt_state, parse_state
@@ -162,6 +163,8 @@ class PyramidBuilder:
         drawing = BatchDrawing(self._bank, self._related, self._writer, batch, self._state.next_record)
         try:
             await drawing.run()
+        except BudgetError:
+            raise
         except LLMError as error:
             failure = f"{what}: {error}"
             self._commit(Changes(note=f"put off: {failure}"), self._put_off(span, len(batch), str(error)), [Cause.EXTRACTION_FAILED])
@@ -216,6 +219,8 @@ class PyramidBuilder:
         desk = TopicRound(self._bank.tracks, self._list_new(self._state.topics), find_record=self._bank.record, next_track=self._state.next_track)
         try:
             await self._writer.write_topics(desk, self._bank.records)
+        except BudgetError:
+            raise
         except (LLMError, PolicyOutputError) as error:
             state = replace(self._state, topics=self._state.topics.fail(str(error)))
             causes = [Cause.TOPIC_ROUND_FAILED, *[Cause.TRACK_WRITES_REFUSED] * desk.num_refused]
@@ -255,6 +260,8 @@ class PyramidBuilder:
                 self._commit(Changes(note="profile: kept"), done, [Cause.PROFILES_KEPT])
                 return
             profile = check_profile(draft, tracks=tracks, find_record=self._bank.record, seen_times=times, max_chars=self._max_profile_chars)
+        except BudgetError:
+            raise
         except (LLMError, PolicyOutputError) as error:
             cause = Cause.PROFILE_FAILED if isinstance(error, LLMError) else Cause.PROFILE_REFUSED
             state = replace(self._state, profile=replace(self._state.profile.fail(str(error)), is_due=False))

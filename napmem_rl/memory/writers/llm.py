@@ -5,7 +5,8 @@ each is reconciled with the related records, topic files are written in a loop o
 
 A reply that cannot be used (prose, broken JSON, an id or type that does not exist, nothing, cut at the length limit; see `llm.structured`) is answered with
 its problem once. If the second one is no better, the step is given up and counted in `counts`: a batch then yields no records (its messages stay in the raw
-level), a draft's decision is left to the builder, a topic round ends with what it had written, the old profile stays. Nothing is filled in.
+level), a draft is stored by the builder, a topic round ends with what it had written, or is put off where that is nothing, the old profile stays. Nothing is
+filled in.
 
 Decisions where the paper is silent, and deviations:
 
@@ -125,15 +126,25 @@ class LLMWriter:
         return decision
 
     async def write_topics(self, desk: TopicDesk, records: Sequence[Record]) -> None:
-        """See `MemoryWriter`; ends early, with what was written so far, where steps run out or replies cannot be used."""
+        """See `MemoryWriter`; ends early, with what was written so far, where steps run out or replies cannot be used.
+
+        Raises:
+            PolicyOutputError: two replies in a row that could not be used, and nothing written.
+        """
         limits = self._config.topics
-        new = list(desk.new_records)
+        new, before = list(desk.new_records), tuple(desk.list_tracks())
         for start in range(0, len(new), limits.max_records):
             shown = [{"id": record.record_id, **_show_record(record)} for record in new[start : start + limits.max_records]]
-            await write_topics(self.client, desk, shown, limits=limits, counts=self.counts, max_tokens=self._config.max_reply_tokens)
+            fault = await write_topics(self.client, desk, shown, limits=limits, counts=self.counts, max_tokens=self._config.max_reply_tokens)
+            if fault is not None and tuple(desk.list_tracks()) == before:
+                raise PolicyOutputError.of("topics", fault.problem)
 
     async def write_profile(self, profile: Profile, tracks: Sequence[Track], new_records: Sequence[Record], *, max_chars: int) -> ProfileDraft | None:
-        """See `MemoryWriter`; None also where two replies in a row could not be used, which is counted."""
+        """See `MemoryWriter`.
+
+        Raises:
+            PolicyOutputError: two replies in a row that could not be used.
+        """
         newest = new_records[-self._config.max_profile_records :]
         links = {*profile.source_ids, *(track.track_id for track in tracks), *(record.record_id for record in newest)}
         data = {
@@ -150,7 +161,9 @@ class LLMWriter:
             counts=self.counts,
             max_tokens=self._config.max_reply_tokens,
         )
-        return draft if isinstance(draft, ProfileDraft) else None
+        if isinstance(draft, Fault):
+            raise PolicyOutputError.of("profile", draft.problem)
+        return draft
 
     def _split(self, batch: Sequence[Message]) -> list[list[Message]]:
         """The batch in parts of at most `max_input_chars`; a longer message is a part of its own."""

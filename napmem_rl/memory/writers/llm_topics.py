@@ -32,7 +32,7 @@ class TopicLimits:
 
 async def write_topics(
     client: ChatClient, desk: TopicDesk, new_records: Sequence[Mapping[str, Any]], *, limits: TopicLimits, counts: FaultCounts, max_tokens: int
-) -> None:
+) -> Fault | None:
     """One loop over the desk, to its `finish`.
 
     It ends early, keeping what was written, after `max_steps` or after two replies in a row that could not be used; both are counted as rejections.
@@ -44,6 +44,9 @@ async def write_topics(
         limits: of the loop.
         counts: counted up here.
         max_tokens: of one reply.
+
+    Returns:
+        The fault of a reply that ended the loop, if one did.
 
     Raises:
         LLMError: the endpoint failed.
@@ -59,13 +62,14 @@ async def write_topics(
     for step in range(limits.max_steps):
         actions = await ask_object(client, messages, step="topics", schema=schema, read=lambda value: value["actions"], counts=counts, max_tokens=max_tokens)
         if isinstance(actions, Fault):
-            return
+            return actions
         results, is_finished = run_actions(desk, actions)
         if is_finished:
-            return
+            return None
         told = {"results": results, "replies_left": limits.max_steps - step - 1}
         messages = [*messages, {"role": "assistant", "content": prompts.dump_data({"actions": actions})}, {"role": "user", "content": prompts.dump_data(told)}]
     counts.rejections[OUT_OF_STEPS] += 1
+    return None
 
 
 def run_actions(desk: TopicDesk, actions: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], bool]:

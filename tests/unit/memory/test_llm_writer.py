@@ -237,6 +237,13 @@ def test_a_round_that_runs_out_of_steps_or_of_readable_replies_keeps_what_was_wr
     assert writer.counts.repairs == {"topics: prose": 1} and writer.counts.rejections == {"topics: schema": 1} and len(chat.requests) == 3
 
 
+def test_a_round_in_which_nothing_could_be_written_is_left_to_the_builder_to_put_off() -> None:
+    writer, _ = build(GARBAGE, GARBAGE)
+    with pytest.raises(PolicyOutputError, match="topics: there is text where one JSON object was expected"):
+        write_topics(writer, open_desk())
+    assert writer.counts.rejections == {"topics: prose": 1}
+
+
 def test_many_new_records_are_taken_in_several_loops_over_the_same_files() -> None:
     config = LLMWriterConfig(topics=TopicLimits(max_records=1))
     edit = {"do": "update", "file": "oslo.md", "title": None, "summary": None, "narrative": "Ana moved. [rec:1] Rain. [rec:2]"}
@@ -271,7 +278,8 @@ def test_a_profile_that_need_not_change_is_kept_and_an_empty_one_may_be_written(
 def test_a_bad_profile_is_named_once_and_then_the_old_one_stays(text: str, cause: str, words: str) -> None:
     bad = {"decision": {"action": "write", "text": text}}
     writer, chat = build(bad, bad)
-    assert revise(writer) is None
+    with pytest.raises(PolicyOutputError, match="profile: "):
+        revise(writer)
     assert writer.counts.rejections == {f"profile: {cause}": 1} and words in chat.requests[1]["messages"][3]["content"]
 
 
