@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from napmem_rl.errors import NapMemError
-from napmem_rl.memory.bank import MemoryBank, verify_bank
+from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.memory.bank_check import verify_bank
 from napmem_rl.memory.pyramid import PROFILE_ID
 from napmem_rl.report.page import MAX_EPISODES, write_report
 from napmem_rl.schema import Message, Record, Track

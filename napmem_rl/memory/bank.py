@@ -252,10 +252,3 @@ def replace_bank(fresh: Path, path: Path, bank_id: str) -> None:
 
 def _as_tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
-
-
-def verify_bank(path: Path, *, version: str | None = None) -> list[str]:
-    """Everything that is wrong with a bank, in words; empty where it opens and all its links hold."""
-    problems: list[str] = []
-    load_bank(Path(path), problems, version=version)
-    return problems

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from napmem_rl.errors import BankError
 from napmem_rl.memory.bank_columns import load_columns, save_columns
 from napmem_rl.memory.bank_tables import FileLines, Lines, LiveRecords, MemoryLines, MessageTable, RevisionTable
@@ -122,7 +124,7 @@ def compute_stored_version(path: Path) -> str:
     """
     problems: list[str] = []
     bank_id = read_bank_id(path, problems)
-    head = None if bank_id is None else _find_commit(read_commits(path, bank_id, problems)[0], None, problems)
+    head = None if bank_id is None else find_commit(read_commits(path, bank_id, problems)[0], None, problems)
     if bank_id is None or head is None:
         raise BankError("; ".join(problems))
     chains = []
@@ -189,13 +191,13 @@ def attempt(problems: list[str], what: str, parse: Callable[..., T], *args: Any)
 
 def read_levels(path: Path, tree_hash: str, problems: list[str]) -> tuple[tuple[Track, ...], Profile, dict[str, str]]:
     """(tracks, profile, Markdown texts by file name) of a tree."""
-    content = _read_hashed(path, f"{tree_hash}.json", problems)
+    content = read_hashed(path, f"{tree_hash}.json", problems)
     tree = None if content is None else attempt(problems, f"{FILES_DIR}/{tree_hash}.json", parse_tree, content)
     tracks, profile, texts = [], EMPTY_PROFILE, {}
     for name, content_hash in (tree or {}).items():
         what = f"{FILES_DIR}/{content_hash}.md ({name})"
-        content = _read_hashed(path, f"{content_hash}.md", problems, f" ({name})")
-        text = None if content is None else attempt(problems, what, _decode, content)
+        content = read_hashed(path, f"{content_hash}.md", problems, f" ({name})")
+        text = None if content is None else attempt(problems, what, decode_text, content)
         if text is None:
             continue
         texts[name] = text
@@ -219,7 +221,7 @@ def _load_bank(path: Path, problems: list[str], version: str | None, verify: boo
     if bank_id is None:
         return None
     commits, _ = read_commits(path, bank_id, problems)
-    head = _find_commit(commits, version, problems)
+    head = find_commit(commits, version, problems)
     if head is None:
         return None
     snapshot = load_tables(path, commits, head, problems, verify=verify)
@@ -230,7 +232,7 @@ def _load_bank(path: Path, problems: list[str], version: str | None, verify: boo
     return StoredBank(bank_id=bank_id, commit=head, snapshot=snapshot, files=files)
 
 
-def _find_commit(commits: Sequence[Commit], version: str | None, problems: list[str]) -> Commit | None:
+def find_commit(commits: Sequence[Commit], version: str | None, problems: list[str]) -> Commit | None:
     """The newest commit, or the last of a version; None with the problem noted where there is none."""
     if not commits:
         problems.append("holds no version: nothing was committed yet" if not problems else f"{COMMITS_FILE}: holds no version that can be read")
@@ -255,7 +257,7 @@ def load_tables(
         held_bytes: a log up to this size is read into memory.
     """
     ends = (LogEnd(), LogEnd()) if head is None else (head.messages, head.records)
-    logs = [_open_log(path / name, end.num_bytes, held_bytes, problems) for name, end in zip((MESSAGES_FILE, RECORDS_FILE), ends, strict=True)]
+    logs = [open_log(path / name, end.num_bytes, held_bytes, problems) for name, end in zip((MESSAGES_FILE, RECORDS_FILE), ends, strict=True)]
     messages = MessageTable.empty(logs[0], {commit.num_messages: commit.messages.chain.hex() for commit in commits})
     revisions = RevisionTable.empty(logs[1], {commit.num_revisions: commit.records.chain.hex() for commit in commits})
     if problems or head is None:
@@ -265,7 +267,7 @@ def load_tables(
         messages, revisions = columns.fill(messages, revisions, head)
     snapshot = Snapshot(messages=messages, revisions=revisions)
     for name, end in zip((MESSAGES_FILE, RECORDS_FILE), ends, strict=True):
-        snapshot = _fill(snapshot, name, end, commits if verify else None, problems)
+        snapshot = _fill(snapshot, name, end, problems, verify=verify)
     for name, table, wanted in ((MESSAGES_FILE, snapshot.messages, head.num_messages), (RECORDS_FILE, snapshot.revisions, head.num_revisions)):
         if not problems and len(table) != wanted:
             problems.append(f"{name}: holds {len(table)} lines, {COMMITS_FILE} says {wanted}")
@@ -274,11 +276,11 @@ def load_tables(
     return snapshot
 
 
-def _fill(snapshot: Snapshot, name: str, end: LogEnd, commits: Sequence[Commit] | None, problems: list[str]) -> Snapshot:
-    """The snapshot with all lines of one log; the whole log is hashed where its commits are given."""
+def _fill(snapshot: Snapshot, name: str, end: LogEnd, problems: list[str], *, verify: bool) -> Snapshot:
+    """The snapshot with all lines of one log."""
     table = snapshot.messages if name == MESSAGES_FILE else snapshot.revisions
     chain, number = EMPTY_CHAIN, len(table) + 1
-    if commits is not None:
+    if verify:
         for lines in iterate_lines(table.log, 0, table.num_bytes):
             chain = extend_chain(chain, lines)
     for lines in iterate_lines(table.log, table.num_bytes, end.num_bytes):
@@ -287,29 +289,19 @@ def _fill(snapshot: Snapshot, name: str, end: LogEnd, commits: Sequence[Commit] 
         number += len(lines)
         if not problems:
             snapshot = append_items(snapshot, name, items, lines)
-    if commits is not None and chain != end.chain:
+    if verify and chain != end.chain:
         problems.append(f"{name}: its content is not what {COMMITS_FILE} says (hash differs)")
-        problems += find_damage(name, table, end, commits)
     return snapshot
 
 
-def find_damage(name: str, table: MessageTable | RevisionTable, end: LogEnd, commits: Sequence[Commit]) -> Iterator[str]:
-    """Where a log whose hash differs was changed: the lines themselves where columns tell, otherwise the version that brought them."""
-    found = [index for index in range(len(table)) if zlib.crc32(table.line(index)) != table.rows["crc"][index]]
-    if found:
-        yield f"{name} line {found[0] + 1}: was changed after it was written" + (f" (and {len(found) - 1} more lines)" if len(found) > 1 else "")
-        return
-    chain, number, ends = EMPTY_CHAIN, 0, {}
-    for commit in commits:
-        count, log_end = (commit.num_messages, commit.messages) if name == MESSAGES_FILE else (commit.num_revisions, commit.records)
-        ends.setdefault(count, (log_end.chain, commit.version))
-    for lines in iterate_lines(table.log, 0, end.num_bytes):
-        for line in lines:
-            chain, number = extend_chain(chain, [line]), number + 1
-            if number in ends and ends[number][0] != chain:
-                first = max((count for count in ends if count < number), default=0) + 1
-                yield f"{name} lines {first} to {number}: were changed after version {ends[number][1]} brought them"
-                return
+def find_damage(name: str, log: Lines, rows: np.ndarray | None, first: int, last: int, version: str) -> Iterator[str]:
+    """Which of the lines from `first` to `last`, which a version brought and whose hash differs, were changed. `rows`: their columns, where they are there."""
+    found = [] if rows is None else [index for index, row in enumerate(rows) if zlib.crc32(log.read(int(row["start"]), int(row["stop"]))) != row["crc"]]
+    for index in found:
+        yield f"{name} line {first + index}: was changed after version {version} brought it (hash differs)"
+    if not found:
+        where = f"line {first}" if first == last else f"lines {first} to {last}"
+        yield f"{name} {where}: not what version {version} brought (hash differs)"
 
 
 def _check_lines(snapshot: Snapshot, name: str, number: int, lines: Sequence[bytes], problems: list[str]) -> list[Any]:
@@ -346,7 +338,7 @@ def iterate_lines(log: Lines, start: int, end: int) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _open_log(path: Path, num_bytes: int, held_bytes: int, problems: list[str]) -> Lines:
+def open_log(path: Path, num_bytes: int, held_bytes: int, problems: list[str]) -> Lines:
     """A log's committed bytes."""
     try:
         if path.stat().st_size < num_bytes:
@@ -373,7 +365,7 @@ def _check_commit(commit: Commit, before: Commit | None, bank_id: str) -> Iterat
         yield "its logs are shorter than those of the version before it"
 
 
-def _read_hashed(path: Path, name: str, problems: list[str], label: str = "") -> bytes | None:
+def read_hashed(path: Path, name: str, problems: list[str], label: str = "") -> bytes | None:
     """A file of files/, which must hold what it is named by."""
     try:
         content = (path / FILES_DIR / name).read_bytes()
@@ -385,7 +377,7 @@ def _read_hashed(path: Path, name: str, problems: list[str], label: str = "") ->
     return content
 
 
-def _decode(content: bytes) -> str:
+def decode_text(content: bytes) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from napmem_rl.memory.storage import (
     MESSAGES_FILE,
     OLD_HEAD,
     RECORDS_FILE,
+    TEMPORARY,
     dump_json,
     hash_content,
     render_message,
@@ -42,8 +42,6 @@ from napmem_rl.memory.storage import (
     render_tree,
 )
 from napmem_rl.schema import Message, Profile, Record, RecordOperation, Track
-
-TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")  # what `atomic.write_file` leaves where its process was killed
 
 
 class BankWriter:

@@ -39,6 +39,7 @@ FILES_DIR = "files"
 INDEX_DIR = "index"
 LOCK_FILE = ".lock"
 OLD_HEAD = "manifest.json"  # of format 1
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")  # what `atomic.write_file` leaves where its process was killed
 HASH = re.compile(r"[0-9a-f]{16}")
 EMPTY_PROFILE = Profile(text="", time="", source_ids=())
 

@@ -12,7 +12,8 @@ from bank_maker import edit, find_file, make_levels, make_message, make_record, 
 
 from napmem_rl import atomic
 from napmem_rl.errors import BankError
-from napmem_rl.memory.bank import MemoryBank, verify_bank
+from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.memory.bank_check import verify_bank
 from napmem_rl.memory.bank_tables import render_message_passage, render_record_passage
 from napmem_rl.retrieval.encoder import HashingEncoder
 from napmem_rl.schema import Profile, RecordType
@@ -200,7 +201,7 @@ def test_tampering_missing_and_foreign_files_are_all_listed(tmp_path):
     (path / "messages.jsonl").write_text((path / "messages.jsonl").read_text().replace("nurse", "pilot"))
     find_file(path, "bike.md").unlink()
     problems = verify_bank(path)
-    for part in ("messages.jsonl: its content is not what commits.jsonl says", "(bike.md): cannot be read"):
+    for part in ("messages.jsonl line 2: was changed after version", "(bike.md): cannot be read"):
         assert any(part in problem for problem in problems)
     with pytest.raises(BankError, match=f"bank {path}: .*hash differs"):
         MemoryBank.open(path)

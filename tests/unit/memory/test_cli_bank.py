@@ -32,7 +32,7 @@ def test_verify_says_fine_or_lists_problems_and_fails(bank_dir, capsys):
     messages = bank_dir / "messages.jsonl"
     messages.write_text(messages.read_text().replace("Oslo", "Rome"))
     assert main(["bank", "verify", str(bank_dir)]) == 1
-    assert "messages.jsonl: its content is not what commits.jsonl says" in capsys.readouterr().out
+    assert "messages.jsonl line 2: was changed after version" in capsys.readouterr().out
 
 
 def test_show_lists_what_a_bank_holds(bank_dir, capsys):
