@@ -54,6 +54,13 @@ class DeathWatch:
                 self._pending[_ping(self._actors[name])] = name
             return dict(self._dead)
 
+    def wait_for_dead(self, timeout_s: float = DEATH_NOTICE_S) -> dict[str, str]:
+        """`find_dead`, as soon as it finds one; for where something failed and it is to be known why. Empty after `timeout_s` seconds."""
+        deadline = time.monotonic() + timeout_s
+        while not (dead := self.find_dead()) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return dead
+
 
 def means_death(error: Exception) -> bool:
     """Whether a call failed because its actor is gone. Ray has other errors for that beside `RayActorError`: of one that was killed for want of memory, or
@@ -101,9 +108,7 @@ def name_dead(error: ray.exceptions.RayError, *, timeout_s: float = DEATH_NOTICE
         cause = cause.cause
     if not isinstance(cause, ray.exceptions.RayActorError) and not means_death(cause):
         return None
-    deadline = time.monotonic() + timeout_s
-    while not (dead := WATCH.find_dead()) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    dead = WATCH.wait_for_dead(timeout_s)
     if not dead:
         return None
     words = "; ".join(f"{name} ({words})" for name, words in dead.items())

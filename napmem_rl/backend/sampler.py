@@ -22,6 +22,7 @@ from napmem_rl.backend.group_facts import GroupFacts, RowFacts, compute_group_fa
 from napmem_rl.backend.in_flight import NOTE_PREFIX
 from napmem_rl.backend.staleness import compute_staleness
 from napmem_rl.errors import BackendError, StaleWeightsError
+from napmem_rl.schema import Status
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class GroupSampler(ReplayBufferAsync):
                 self._check_weight_versions(batch, global_steps if partition_id == "val" else global_steps - 1)
                 counts = {names.REFILLED_BATCHES: float(refills), names.STALE_GROUPS: float(metrics.get(EVICTED, 0))}
                 return batch, {**metrics, **self._facts.as_metrics(), **counts}
-            _refuse_dead_actors(partition_id, global_steps)
+            _refuse_dead_actors(partition_id, global_steps, is_engine=self._facts.causes[Status.ERROR_LLM] > 0)
             if partition_id == "val" or refills == MAX_REFILLS:
                 break
             logger.warning("Step %d: no usable group in the whole batch (%s); taking fresh prompts", global_steps, self._facts.causes)
@@ -169,9 +170,9 @@ class GroupSampler(ReplayBufferAsync):
         return super()._wait_for_next_poll(partition_id, last_debug_time)
 
 
-def _refuse_dead_actors(partition_id: str, step: int) -> None:
-    """Raise BackendError where a batch without rows has its reason in an actor that died."""
-    dead = WATCH.find_dead()
+def _refuse_dead_actors(partition_id: str, step: int, *, is_engine: bool) -> None:
+    """Raise BackendError where a batch without rows has its reason in an actor that died; Ray gets time to notice where the engine failed episodes."""
+    dead = WATCH.wait_for_dead() if is_engine else WATCH.find_dead()
     if dead:
         words = "; ".join(f"{name} died ({words})" for name, words in dead.items())
         raise BackendError.of(f"{partition_id} batch of step {step}", f"has no usable group, since {words}")
