@@ -56,6 +56,14 @@ class MessagesFile:
     repairs: Counter[str] = field(default_factory=Counter)
     bad_lines: list[str] = field(default_factory=list)
 
+    def describe(self) -> list[str]:
+        """What was read, put right and left out, in a few lines for people."""
+        lines = [f"{sum(map(len, self.banks.values())):,} messages of {len(self.banks):,} users"]
+        repairs = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in sorted(self.repairs.items()))
+        lines += [f"put right or left out: {repairs}"] if repairs else []
+        more = len(self.bad_lines) - _SHOWN
+        return lines + [f"left out: {line}" for line in self.bad_lines[:_SHOWN]] + ([f"… and {more} more lines"] if more > 0 else [])
+
 
 def load_messages(path: Path, *, on_bad_line: str = "error") -> MessagesFile:
     """Read a file, or all files ``*.jsonl`` of a directory, in the order of their names.

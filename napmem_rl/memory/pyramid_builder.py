@@ -11,8 +11,8 @@ For each session in time order::
 
 Every step depends on the bank and its state alone, and ends in a commit. So a builder that was stopped anywhere goes on with the step that was not committed,
 and the bank ends as it would have without the stop. A step whose writer fails (LLMError) leaves the bank as it was and waits. Extraction waits in order, lest
-a record revise a newer one, until a batch has failed MAX_ATTEMPTS times: it is then set aside for the end of the replay. A budget that is spent (BudgetError) is
-no failure of a step: it ends the run where it is, and the next run goes on from there.
+a record revise a newer one, until a batch has failed MAX_ATTEMPTS times: it is then set aside for the end of the replay. A budget that is spent (BudgetError)
+is no failure of a step: it ends the run where it is, and the next run goes on from there.
 
 Ours, where the paper is silent: the session that a round comes before has been appended already; day boundaries are looked for between batches; a profile is
 asked for by any change of the tracks; that of a memory without tracks is written at the end of a replay (section 3.2 has the first profile "after the first
