@@ -22,9 +22,9 @@ def say(number: int, text: str = "", *, session: str = "s1", time: str | None = 
 
 
 def talk(*texts: str, first: int = 1, session: str = "s1", date: str = "2024-03-01") -> list[Message]:
-    """One complete turn a text: the user says it, the assistant says ok. Two messages a turn, from msg:<first> on."""
+    """One complete turn a text: the user says it, the assistant says ok. Two messages a turn, from msg:<first> on; a minute a turn, later for higher ids."""
     messages = []
-    for number, text in enumerate(texts):
+    for number, text in enumerate(texts, start=first // 2):
         for role in ("user", "assistant"):
             position = first + len(messages)
             time = f"{date}T{10 + number // 60:02d}:{number % 60:02d}:{30 * (role == 'assistant'):02d}"
@@ -153,5 +153,7 @@ def _decide_badly(verb: str, related: Sequence[Record]) -> Reconciliation:
             return Reconciliation(action=ReconcileAction.UPDATE, target_ids=shown)
         case "bad:update-blank":
             return Reconciliation(action=ReconcileAction.UPDATE, target_ids=shown[:1], text=" ")
-        case _:
+        case "bad:update-long":
             return Reconciliation(action=ReconcileAction.UPDATE, target_ids=shown[:1], text="tea " + "word " * 1000)
+        case _:
+            return Reconciliation(action=ReconcileAction.STORE)

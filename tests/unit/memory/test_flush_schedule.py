@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted_memory import say
 
 from napmem_rl.memory.flush_schedule import compute_flush_size, cut_batch
-from scripted_memory import say
 
 
 def spell(roles: str) -> list:

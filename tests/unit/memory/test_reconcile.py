@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from scripted_memory import say
 
 from napmem_rl.memory.build_report import Cause
 from napmem_rl.memory.reconcile import MAX_RECORD_CHARS, apply_decision, check_draft
 from napmem_rl.memory.writers.base import ReconcileAction, Reconciliation, RecordDraft
 from napmem_rl.schema import Record, RecordOperation, RecordType
-from scripted_memory import say
 
 MESSAGES = {f"msg:{number}": say(number, session=f"s{(number + 1) // 2}") for number in range(1, 9)}
 BATCH = [MESSAGES["msg:5"], MESSAGES["msg:6"]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from scripted_memory import say
 
 from napmem_rl.errors import BankError
 from napmem_rl.memory.sessions import count_late, sift_messages, split_sessions
-from scripted_memory import say
 
 
 def sift(messages, stored=()):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted_memory import say
 
 from napmem_rl.errors import PolicyOutputError
 from napmem_rl.memory.pyramid import Pyramid, find_problems
 from napmem_rl.memory.topic_desk import MAX_NARRATIVE_CHARS, MAX_SUMMARY_CHARS, MAX_TITLE_CHARS, TopicRound
 from napmem_rl.schema import Profile, Record, RecordType
-from scripted_memory import say
 
 MESSAGES = tuple(say(number) for number in range(1, 5))
 RECORDS = tuple(
