@@ -128,16 +128,17 @@ class RulesWriter:
         self._shown[track.file_name] = state
 
 
-def build_pyramid(messages: Sequence[Message]) -> tuple[tuple[Record, ...], Profile]:
+def build_pyramid(messages: Sequence[Message], writer: RulesWriter | None = None) -> tuple[tuple[Record, ...], Profile]:
     """Records and profile as a builder with this writer makes them of a whole history, without a bank on disk.
 
     Args:
         messages: in any order.
+        writer: a new one; None for one with the settings that banks are built with.
 
     Returns:
         The records, as "rec:1", …, and the profile, empty where nothing is known.
     """
-    writer, by_id = RulesWriter(), {message.message_id: message for message in messages}
+    writer, by_id = writer or RulesWriter(), {message.message_id: message for message in messages}
     records: list[Record] = []
     num_flushes = 0
     for session in split_sessions(messages):

@@ -28,6 +28,7 @@ MAX_LINE_CHARS = 200  # of a record's text in a track
 GROWTH_FROM = 512
 _NAME_WEIGHT = 1.5
 _NEVER = 1 << 62
+_IMAGE = re.compile(r"\S+ shared an? (?:photo|photography|picture|image)\b[^.]*\.")  # what an image shows is no topic: its words are those of any image
 
 
 @dataclass(slots=True)
@@ -68,10 +69,10 @@ class TopicCounts:
         self._chosen: tuple[tuple[int, Set[str]], list[Topic]] | None = None
 
     def add(self, text: str) -> None:
-        """Count the next record."""
+        """Count the next record, by its text."""
         position = self.num_records
         self.num_records += 1
-        for match in re.finditer(r"[^\W\d_]{3,}", text):
+        for match in re.finditer(r"[^\W\d_]{3,}", _IMAGE.sub(" ", text)):
             form = match.group(0)
             stem = next(iter(tokenize_words(form)), "")
             if not stem or stem in GENERAL_STEMS:
