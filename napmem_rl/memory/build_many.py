@@ -119,7 +119,7 @@ def _note_changed_ids(path: Path, changed: Mapping[str, str], report: Callable[[
 def name_directory(bank_id: str) -> str:
     """The directory of a bank: its id, or, for one that is no plain name, what is left of it and a hash. Never leads out of the directory above it.
 
-    Example: ``name_directory("ana")`` is ``"ana"``, ``name_directory("../x")`` is ``"x-93f3763f"``.
+    Example: ``name_directory("ana")`` is ``"ana"``, ``name_directory("../x")`` is ``"x-d6b96a97"``.
     """
     if _NAME.fullmatch(bank_id) and not bank_id.endswith("."):
         return bank_id

@@ -16,6 +16,7 @@ from napmem_rl.memory.writers.llm import LLMWriter, LLMWriterConfig
 from napmem_rl.memory.writers.llm_prompts import PROMPT_VERSION
 
 WRITER_NAMES = ("rules", "llm")
+_DEFAULT_REPLY_TOKENS = LLMWriterConfig().max_reply_tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +35,9 @@ class LLMSettings:
     price_out: float = 0.0  # of a million completion tokens
     cache_dir: str | None = None
     structured: str = "json_schema"
-    max_reply_tokens: int = LLMWriterConfig.max_reply_tokens
+    max_reply_tokens: int = _DEFAULT_REPLY_TOKENS
     timeout_s: float = 120.0
+    max_retries: int = 4
 
 
 _HELP = {
@@ -51,12 +53,13 @@ _HELP = {
     "price_out": "price of a million completion tokens",
     "cache_dir": "keep replies here: what was asked once is never paid for again",
     "structured": f"how replies are held to their form: {', '.join(SCHEMA_MODES)} (default: json_schema)",
-    "max_reply_tokens": f"longest reply, thinking included (default: {LLMWriterConfig.max_reply_tokens})",
+    "max_reply_tokens": f"longest reply, thinking included (default: {_DEFAULT_REPLY_TOKENS})",
     "timeout_s": "seconds for one request (default: 120)",
+    "max_retries": "further tries of a request that failed in passing (default: 4)",
 }
-_TYPES = {"concurrency": int, "max_total_tokens": int, "max_reply_tokens": int} | dict.fromkeys(
-    ("rpm", "tpm", "max_cost", "price_in", "price_out", "timeout_s"), float
-)
+_INTEGERS = ("concurrency", "max_total_tokens", "max_reply_tokens", "max_retries")
+_NUMBERS = ("rpm", "tpm", "max_cost", "price_in", "price_out", "timeout_s")
+_TYPES: dict[str, type] = dict.fromkeys(_INTEGERS, int) | dict.fromkeys(_NUMBERS, float)
 
 
 def add_writer_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +88,8 @@ def read_writer_arguments(arguments: argparse.Namespace) -> LLMSettings | None:
     for name in ("concurrency", "max_reply_tokens", "timeout_s"):
         if getattr(settings, name) <= 0:
             raise ConfigError.of(f"--{name.replace('_', '-')}", "is not positive", got=getattr(settings, name))
+    if settings.max_retries < 0:
+        raise ConfigError.of("--max-retries", "is negative", got=settings.max_retries)
     return settings
 
 
@@ -102,6 +107,7 @@ def build_client(settings: LLMSettings) -> OpenAIChat:
         base_url=settings.base_url,
         api_key_env=settings.api_key_env,
         timeout_s=settings.timeout_s,
+        max_retries=settings.max_retries,
         max_concurrency=settings.concurrency,
         cache_dir=settings.cache_dir,
         cache_tag=PROMPT_VERSION,
