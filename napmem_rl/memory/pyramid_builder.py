@@ -277,10 +277,12 @@ class PyramidBuilder:
     def _has_new(self, point: Checkpoint) -> bool:
         return bool(self._list_new(point))
 
-    def _list_drawn_messages(self) -> tuple[Message, ...]:
-        """The bank's messages without those that wait for extraction."""
+    def _list_drawn_messages(self) -> Sequence[Message]:
+        """The bank's messages, read where they are asked for, without those that wait for extraction."""
         pending = {position for span in (*self._state.waiting, *self._state.set_aside) for position in range(span.start, span.stop)}
-        return tuple(message for position, message in enumerate(self._bank.messages) if position not in pending)
+        if not pending:
+            return self._bank.messages
+        return tuple(self._bank.messages[position] for position in range(len(self._bank.messages)) if position not in pending)
 
     def _list_pending(self) -> tuple[PendingStep, ...]:
         steps = [

@@ -1,5 +1,7 @@
 """Hybrid retrieval of the records that a draft may repeat, revise or extend (NapMem section 3.2, "reconciled with the existing related record bank").
 
+Keyword and vector rankings are fused by reciprocal ranks; neither neighbours nor dates count here, unlike in searches for an answer.
+
 Searched are the bank's live records and the drafts of a batch that is not committed yet, as if they were. The index is the bank's own: what is sealed on disk
 is shared, and only new records are read and encoded. What is found depends on the records alone, so that a builder that was stopped finds the same again.
 """
@@ -13,6 +15,7 @@ import numpy as np
 
 from napmem_rl.memory.bank_tables import RECORD_TYPES, RevisionTable, render_record_passage
 from napmem_rl.retrieval.encoder import Encoder
+from napmem_rl.retrieval.fusion import Ranking
 from napmem_rl.retrieval.index import PassageIndex
 from napmem_rl.schema import Level, Record, RecordRevision
 
@@ -46,7 +49,7 @@ class RelatedRecords:
         if not len(table) and not self._drafts:
             return []
         if self._committed is None:
-            self._committed = PassageIndex(table, level=Level.RECORD, encoder=self._encoder, directory=self._directory)
+            self._committed = PassageIndex(table, level=Level.RECORD, encoder=self._encoder, directory=self._directory, ranking=Ranking.RRF)
         elif len(self._committed) < len(table):
             self._committed = self._committed.extended(table)
         if not self._drafts:

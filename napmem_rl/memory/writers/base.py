@@ -94,7 +94,7 @@ class MemoryWriter(Protocol):
     num_related: int  # live records that `reconcile` wants to see beside a draft, at most; 0: none are searched for, and every draft is stored
 
     def resume(self, messages: Sequence[Message], records: Sequence[Record]) -> None:
-        """Called once, before anything else, with all messages and live records of the bank (none of a new one); does nothing where no counts are kept."""
+        """Called once, before anything else, with all messages that records were drawn from, and all live records; nothing to do where no counts are kept."""
         ...
 
     async def extract_records(self, batch: Sequence[Message], recent: Sequence[Record]) -> Sequence[RecordDraft]:

@@ -6,20 +6,24 @@ import asyncio
 import itertools
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_memory import ScriptedWriter, talk
 
+from napmem_rl.data.worlds import generate_user
 from napmem_rl.errors import LLMError
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.bank_check import verify_bank
 from napmem_rl.memory.bank_writer import BankWriter
 from napmem_rl.memory.build_report import BuildReport
 from napmem_rl.memory.pyramid_builder import PyramidBuilder
+from napmem_rl.memory.writers.base import MemoryWriter
+from napmem_rl.memory.writers.rules import RulesWriter
 from napmem_rl.schema import Message
 
 
@@ -62,7 +66,7 @@ class CrashingBank(BankWriter):
 class WaitingWriter(ScriptedWriter):
     """A scripted writer that lets others go first, for so many turns of the event loop, and breaks at the calls that `faults` names."""
 
-    def __init__(self, pauses: Sequence[int], *, stop: Stop = Stop(), faults: Sequence[int] = ()) -> None:
+    def __init__(self, pauses: Sequence[int], stop: Stop = Stop(), *, faults: Sequence[int] = ()) -> None:
         super().__init__()
         self._pauses, self._stop, self._faults, self._num_calls = itertools.cycle(pauses), stop, faults, 0
 
@@ -95,20 +99,20 @@ def tell(history: Sequence[tuple[list[str], int]]) -> list[list[Message]]:
     return sessions
 
 
-async def build(path: Path, messages: Sequence[Message], writer: ScriptedWriter, stop: Stop = Stop()) -> BuildReport:
+async def build(path: Path, messages: Sequence[Message], writer: MemoryWriter, stop: Stop = Stop()) -> BuildReport:
     """One run over the bank at `path`, which ends where `stop` says."""
-    with CrashingBank.open(path, bank_id="ana", writer="scripted", durable=False) as bank:
+    with CrashingBank.open(path, bank_id="ana", writer=writer.name, durable=False) as bank:
         bank.stop = stop
         builder = PyramidBuilder(bank, writer)
         await builder.add(messages)
         return await builder.finish()
 
 
-async def build_with_stops(path: Path, messages: Sequence[Message], stops: Sequence[Stop], pauses: Sequence[int]) -> None:
+async def build_with_stops(path: Path, messages: Sequence[Message], stops: Sequence[Stop], make_writer: Callable[[Stop], MemoryWriter]) -> None:
     """Run after run, each stopped, until one comes through."""
     for stop in (*stops, Stop()):
         try:
-            await build(path, messages, WaitingWriter(pauses, stop=stop), stop)
+            await build(path, messages, make_writer(stop), stop)
         except Crash:
             continue
 
@@ -126,7 +130,10 @@ def read_bank(path: Path) -> dict[str, object]:
 def test_memories_built_side_by_side_and_stopped_anywhere_end_as_if_nothing_had_happened(users):
     async def build_all(folder: Path) -> None:
         stories = [[message for session in tell(history) for message in session] for history, _, _ in users]
-        stopped = (build_with_stops(folder / f"{number}", stories[number], stops, pauses) for number, (_, stops, pauses) in enumerate(users))
+        stopped = []
+        for number, (_, stops, pauses) in enumerate(users):
+            make_writer = partial(WaitingWriter, pauses)
+            stopped.append(build_with_stops(folder / f"{number}", stories[number], stops, make_writer))
         await asyncio.gather(*stopped)
         for number, story in enumerate(stories):
             await build(folder / f"{number}-whole", story, ScriptedWriter())
@@ -163,3 +170,13 @@ def test_a_memory_that_grows_session_by_session_holds_what_one_built_in_one_go_h
         grown, whole = (MemoryBank.open(Path(name) / which) for which in "ab")
         assert list(grown.messages) == list(whole.messages) and grown.tracks == whole.tracks
         assert (Path(name) / "a" / "records.jsonl").read_bytes() == (Path(name) / "b" / "records.jsonl").read_bytes()
+
+
+@given(stops=st.lists(st.builds(Stop, st.sampled_from(["before commit", "after commit", "torn write"]), st.integers(1, 30), st.floats(0, 1)), max_size=3))
+@settings(max_examples=10)
+def test_the_rules_writer_goes_on_from_any_commit(stops):
+    messages = generate_user("stopped", 1, num_questions=4).messages
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(build_with_stops(Path(name) / "a", messages, stops, lambda _: RulesWriter()))
+        asyncio.run(build(Path(name) / "b", messages, RulesWriter()))
+        assert read_bank(Path(name) / "a") == read_bank(Path(name) / "b") and verify_bank(Path(name) / "a") == []
