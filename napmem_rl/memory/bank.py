@@ -5,22 +5,19 @@ Nothing changes a bank that is open: `BankWriter` adds versions after the one th
 
 from __future__ import annotations
 
-import shutil
 import threading
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.atomic import swap_directories, sync_path
 from napmem_rl.errors import BankError
-from napmem_rl.memory.bank_lock import BankLock
+from napmem_rl.memory.bank_place import build_beside, replace_bank
 from napmem_rl.memory.bank_store import StoredBank, load_bank
 from napmem_rl.memory.bank_tables import LiveRecords, MessageTable
 from napmem_rl.memory.bank_writer import BankWriter, is_bank_or_empty
 from napmem_rl.memory.changes import Changes, error_of
 from napmem_rl.memory.pyramid import PROFILE_FILE, PROFILE_ID
-from napmem_rl.memory.storage import BANK_FILE, INDEX_DIR
+from napmem_rl.memory.storage import INDEX_DIR
 from napmem_rl.retrieval.encoder import Encoder
 from napmem_rl.retrieval.fusion import RRF_K
 from napmem_rl.retrieval.index import PassageIndex
@@ -221,33 +218,10 @@ def save_bank(
         raise BankError.of(f"bank {bank_id}", f"cannot be written to {path}, which holds something else", fix="Choose an empty or new directory.")
     revisions = tuple(RecordRevision(operation=RecordOperation.STORE, record=record) for record in records)
     changes = Changes(messages=tuple(messages), revisions=revisions, tracks=tuple(tracks), profile=profile)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.parent / f".{path.name}.new-{uuid.uuid4().hex}"
-    try:
-        with BankWriter.open(fresh, bank_id=bank_id, writer=writer, durable=False) as bank_writer:
-            version = bank_writer.commit(changes)
+    with build_beside(path) as fresh, BankWriter.open(fresh, bank_id=bank_id, writer=writer, durable=False) as bank_writer:
+        version = bank_writer.commit(changes)
         replace_bank(fresh, path, bank_id)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)  # after the swap this is the old one
     return version
-
-
-def replace_bank(fresh: Path, path: Path, bank_id: str) -> None:
-    """Sync a bank that was built beside its place, and swap it in; after it, `fresh` is what was at `path`, if anything was.
-
-    Raises:
-        BankError: another process writes the bank at `path`.
-    """
-    for entry in (*fresh.rglob("*"), fresh):
-        if INDEX_DIR not in entry.relative_to(fresh).parts:  # derived, and checked when it is read
-            sync_path(entry)
-    lock = BankLock.acquire(path, bank_id) if (path / BANK_FILE).exists() else None
-    try:
-        swap_directories(fresh, path)
-        sync_path(path.parent)
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def _as_tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from napmem_rl.memory.bank_columns import load_columns
+from napmem_rl.memory.bank_columns import load_columns, read_covered
 from napmem_rl.memory.bank_store import (
     Snapshot,
     append_items,
@@ -148,7 +148,7 @@ class _Replay:
 
     def name_damage(self) -> Iterator[str]:
         """Which lines no longer are what was committed: by the columns where they are there, otherwise by the version that brought them."""
-        columns = load_columns(self.path / INDEX_DIR, self.commits) if any(log.damaged for log in self.logs) else None
+        columns = load_columns(self.path / INDEX_DIR, read_covered(self.path / INDEX_DIR), self.commits) if any(log.damaged for log in self.logs) else None
         for which, log in enumerate(self.logs):
             for first, last, version in log.damaged:
                 rows = columns.rows[which][first - 1 : last] if columns else None

@@ -75,12 +75,22 @@ class Columns:
         return first, RevisionTable(*parts, RevisionTable.replay(rows[1], ends))
 
 
-def load_columns(directory: Path, commits: Sequence[Commit]) -> Columns | None:
-    """Columns that cover a bank up to one of its commits; None where there are none that fit."""
+def read_covered(directory: Path) -> Covered | None:
+    """What the columns on disk cover. To be read before the bank's commits: then these hold the one that it ends with."""
     try:
-        covered = _read_head(directory)
-        if not any(covered.fits(commit) for commit in reversed(commits)):
-            return None
+        return _read_head(directory)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _LOG.warning("%s: columns cannot be used (%s); they are built again", directory, error)
+        return None
+
+
+def load_columns(directory: Path, covered: Covered | None, commits: Sequence[Commit]) -> Columns | None:
+    """Columns that cover a bank up to one of its commits; None where there are none that fit."""
+    if covered is None or not any(covered.fits(commit) for commit in reversed(commits)):
+        return None
+    try:
         contents = {name: _read_checked(directory / name, *covered.files[name]) for name in _FILES}
         lines = [[json.loads(line) for line in contents[f"{name}.names"].splitlines()] for name in ("messages", "records")]
         names = [[name for line in lines[which] for name in line[kind]] for which, kind in ((0, "sessions"), (0, "speakers"), (1, "sessions"))]
@@ -93,11 +103,20 @@ def load_columns(directory: Path, commits: Sequence[Commit]) -> Columns | None:
         return None
 
 
-def save_columns(directory: Path, messages: MessageTable, revisions: RevisionTable, commit: Commit) -> None:
-    """Make the columns on disk cover a bank up to its newest commit: what is missing is appended where that is possible. Failures are logged, never raised."""
+def save_columns(directory: Path, messages: MessageTable, revisions: RevisionTable, commit: Commit, *, seen: Covered | None | bool = True) -> None:
+    """Make the columns on disk cover a bank up to its newest commit: what is missing is appended where that is possible. Failures are logged, never raised.
+
+    Args:
+        directory: the bank's index/.
+        messages, revisions: the bank at this commit.
+        commit: the newest one.
+        seen: for a reader, what it found on disk; nothing is written where that has changed since. True for the bank's writer, who knows best.
+    """
     try:
         directory.mkdir(exist_ok=True)
         with _hold(directory / ".columns.lock"):
+            if seen is not True and read_covered(directory) != seen:
+                return
             covered = _find_covered(directory, messages, revisions)
             if covered is not None and covered.fits(commit):
                 return

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from napmem_rl.errors import BankError
-from napmem_rl.memory.bank_columns import load_columns, save_columns
+from napmem_rl.memory.bank_columns import Covered, load_columns, read_covered, save_columns
 from napmem_rl.memory.bank_tables import FileLines, Lines, LiveRecords, MemoryLines, MessageTable, RevisionTable
 from napmem_rl.memory.changes import Changes
 from napmem_rl.memory.commit_log import EMPTY_CHAIN, Commit, LogEnd, compute_version, extend_chain, parse_commit, split_commits
@@ -220,11 +220,12 @@ def _load_bank(path: Path, problems: list[str], version: str | None, verify: boo
     bank_id = read_bank_id(path, problems)
     if bank_id is None:
         return None
+    covered = read_covered(path / INDEX_DIR)
     commits, _ = read_commits(path, bank_id, problems)
     head = find_commit(commits, version, problems)
     if head is None:
         return None
-    snapshot = load_tables(path, commits, head, problems, verify=verify)
+    snapshot = load_tables(path, commits, head, covered, problems, verify=verify)
     tracks, profile, files = read_levels(path, head.tree, problems)
     snapshot = replace(snapshot, tracks=tracks, profile=profile)
     if not problems:
@@ -244,7 +245,14 @@ def find_commit(commits: Sequence[Commit], version: str | None, problems: list[s
 
 
 def load_tables(
-    path: Path, commits: Sequence[Commit], head: Commit | None, problems: list[str], *, verify: bool = True, held_bytes: int = HELD_BYTES
+    path: Path,
+    commits: Sequence[Commit],
+    head: Commit | None,
+    covered: Covered | None,
+    problems: list[str],
+    *,
+    verify: bool = True,
+    held_bytes: int = HELD_BYTES,
 ) -> Snapshot:
     """Messages and revisions up to one of these commits: from the columns in index/ as far as they go, every line after them parsed and checked.
 
@@ -252,6 +260,7 @@ def load_tables(
         path: the bank's directory.
         commits: all of the bank's.
         head: the commit to stop at; None for none.
+        covered: what `read_covered` gave before the commits were read.
         problems: takes what is wrong, in words.
         verify: hash both logs.
         held_bytes: a log up to this size is read into memory.
@@ -262,7 +271,7 @@ def load_tables(
     revisions = RevisionTable.empty(logs[1], {commit.num_revisions: commit.records.chain.hex() for commit in commits})
     if problems or head is None:
         return Snapshot(messages=messages, revisions=revisions)
-    columns = load_columns(path / INDEX_DIR, commits)
+    columns = load_columns(path / INDEX_DIR, covered, commits)
     if columns is not None:
         messages, revisions = columns.fill(messages, revisions, head)
     snapshot = Snapshot(messages=messages, revisions=revisions)
@@ -271,8 +280,8 @@ def load_tables(
     for name, table, wanted in ((MESSAGES_FILE, snapshot.messages, head.num_messages), (RECORDS_FILE, snapshot.revisions, head.num_revisions)):
         if not problems and len(table) != wanted:
             problems.append(f"{name}: holds {len(table)} lines, {COMMITS_FILE} says {wanted}")
-    if not problems and head is commits[-1]:
-        save_columns(path / INDEX_DIR, snapshot.messages, snapshot.revisions, head)
+    if not problems and columns is None and head is commits[-1]:
+        save_columns(path / INDEX_DIR, snapshot.messages, snapshot.revisions, head, seen=covered)
     return snapshot
 
 

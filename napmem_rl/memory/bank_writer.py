@@ -18,7 +18,7 @@ from typing import Any
 
 from napmem_rl.atomic import sync_path, write_file
 from napmem_rl.errors import BankError
-from napmem_rl.memory.bank_columns import save_columns
+from napmem_rl.memory.bank_columns import read_covered, save_columns
 from napmem_rl.memory.bank_lock import BankLock
 from napmem_rl.memory.bank_store import Snapshot, append_items, load_tables, read_bank_id, read_commits, read_levels
 from napmem_rl.memory.changes import Changes, error_of, find_change_problems
@@ -284,9 +284,10 @@ def _write_head(path: Path, bank_id: str) -> None:
 def _load(path: Path, bank_id: str) -> tuple[Snapshot, Commit | None, int]:
     """(the newest version, whole and checked; its commit; how many bytes all commits take)."""
     problems: list[str] = []
+    covered = read_covered(path / INDEX_DIR)
     commits, num_bytes = read_commits(path, bank_id, problems)
     head = commits[-1] if commits else None
-    snapshot = load_tables(path, commits, head, problems, held_bytes=-1)
+    snapshot = load_tables(path, commits, head, covered, problems, held_bytes=-1)
     if head is not None and not problems:
         tracks, profile, _ = read_levels(path, head.tree, problems)
         snapshot = replace(snapshot, tracks=tracks, profile=profile)
