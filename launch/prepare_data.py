@@ -1,6 +1,6 @@
 """Turn a data set into banks and rows.
 
-    python launch/prepare_data.py locomo --input FILE --out DIR [--split FILE] [--encoder minilm|hashing|none] [--adversarial]
+    python launch/prepare_data.py locomo --input FILE --out DIR [--split FILE] [--encoder minilm|hashing|none] [--adversarial] [--writer llm --model NAME …]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from napmem_rl.data.locomo import load_locomo
 from napmem_rl.data.prepare import prepare
 from napmem_rl.errors import report_errors
+from napmem_rl.memory.writer_settings import add_writer_arguments, read_writer_arguments
 from napmem_rl.retrieval.encoder import load_encoder
 
 
@@ -24,6 +25,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--split", type=Path, help='JSON {"train": [ids], "dev": [ids], "test": [ids]}; without it conversations are split 60/20/20 by hash')
     parser.add_argument("--encoder", default="minilm", help="vectors to compute now: minilm, hashing, none, or a model path (default: minilm)")
     parser.add_argument("--adversarial", action="store_true", help="keep LoCoMo's category 5, whose answer is that nothing was said")
+    add_writer_arguments(parser)
     return parser.parse_args()
 
 
@@ -31,6 +33,7 @@ def _parse_arguments() -> argparse.Namespace:
 def main() -> int:
     """Returns 0, or 2 with one message where the input cannot be used; nothing is written then."""
     arguments = _parse_arguments()
+    llm = read_writer_arguments(arguments)
     source = load_locomo(arguments.input, adversarial=arguments.adversarial)
     prepare(
         source,
@@ -38,6 +41,7 @@ def main() -> int:
         input_path=arguments.input,
         split_path=arguments.split,
         encoder=load_encoder(arguments.encoder),
+        llm=llm,
         report=functools.partial(print, flush=True),
     )
     return 0

@@ -179,7 +179,9 @@ def _choices(settings: Settings) -> Iterator[Fault]:
     yield from _one_of(settings, "system", "napmem")
     yield from _one_of(settings, "agent.tool_format", "hermes", "qwen3_coder")
     yield from _one_of(settings, "judge.kind", "lexical", "openai")
-    yield from _one_of(settings, "memory.writer", "rules")
+    if settings["memory"]["writer"] != "rules":
+        expected = "rules; a language model writes banks before training: launch/build_memory.py or launch/prepare_data.py with --writer llm"
+        yield Fault("memory.writer", "is none of the choices", expected)
     yield from _one_of(settings, "memory.encoder_device", *(("cpu",) if _is_cpu(settings) else ("cpu", "cuda")))
     if settings["judge"]["kind"] == "openai" and not settings["judge"]["model"]:
         yield Fault("judge.model", "is not given", "the name of the judge's model, since judge.kind is openai")

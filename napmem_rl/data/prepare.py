@@ -16,9 +16,12 @@ from napmem_rl.atomic import swap_directories, write_file
 from napmem_rl.data.rows import save_rows
 from napmem_rl.data.source import SourceSet
 from napmem_rl.data.splits import META, SPLITS, assign_splits, check_disjoint, load_split_file, split_items
-from napmem_rl.errors import DataError
+from napmem_rl.errors import ConfigError, DataError, LLMError
 from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.memory.build_many import build_many
 from napmem_rl.memory.builder import build_bank
+from napmem_rl.memory.writer_settings import LLMSettings
+from napmem_rl.memory.writers.llm_prompts import PROMPT_VERSION
 from napmem_rl.retrieval.encoder import Encoder
 
 FORMAT = 1
@@ -32,7 +35,7 @@ def prepare(
     input_path: Path,
     split_path: Path | None = None,
     encoder: Encoder | None = None,
-    writer: str = "rules",
+    llm: LLMSettings | None = None,
     report: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Write ``<out>/banks/<bank id>/``, ``<out>/{train,dev,test}.parquet`` as far as they have questions, and ``<out>/data.json``.
@@ -45,7 +48,7 @@ def prepare(
         input_path: the file that `source` was read from; its hash is recorded.
         split_path: a split file; None assigns groups by hash.
         encoder: dense vectors are computed now, so that no job has to; None computes none.
-        writer: which writer builds records, tracks and profiles.
+        llm: the language model that writes records, topics and profiles, with a cache; None for the writer `rules`.
         report: takes progress, one line at a time.
 
     Returns:
@@ -53,10 +56,14 @@ def prepare(
 
     Raises:
         DataError: `out` holds something else, a bad split, rows or banks that cannot be written.
+        ConfigError: a language model that cannot be used, or without a cache.
+        LLMError: it failed, or its budget is spent, before all banks were complete. The same command goes on: what is in the cache is not asked for again.
     """
     started = time.perf_counter()
     out = out.resolve()  # beside a link's target, and with a name where "." was given
     _check_out(out)
+    if llm is not None and llm.cache_dir is None:
+        raise ConfigError.of("--writer llm", "has no cache, so a run that is stopped would have been paid for in vain", fix="Give --cache-dir.")
     assigned = load_split_file(split_path, source.groups.values()) if split_path else assign_splits(source.groups.values())
     splits = split_items(source.items, source.groups, assigned)
     check_disjoint(splits, source.groups)
@@ -64,14 +71,14 @@ def prepare(
     building = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         building.mkdir()
-        versions = _build_banks(source, building / "banks", encoder, writer, report)
+        versions = _build_banks(source, building / "banks", encoder, llm, report)
         for split, pairs in splits.items():
             save_rows(building / f"{split}.parquet", pairs, data_source=source.name)
         meta = {
             "format": FORMAT,
             "source": source.name,
             "input": {"file": input_path.name, "sha256": hash_file(input_path)},
-            "writer": writer,
+            "writer": "rules" if llm is None else f"llm:{llm.model}/{PROMPT_VERSION}",
             "encoder": encoder.name if encoder else None,
             "split_by": "file" if split_path else "hash",
             "rows": {split: len(pairs) for split, pairs in splits.items()},
@@ -98,18 +105,30 @@ def _check_out(out: Path) -> None:
         raise DataError.of(f"output {out}", "holds something that this command did not write", fix="Choose a new or empty directory.")
 
 
-def _build_banks(source: SourceSet, banks: Path, encoder: Encoder | None, writer: str, report: Callable[[str], None]) -> dict[str, str]:
+def _build_banks(source: SourceSet, banks: Path, encoder: Encoder | None, llm: LLMSettings | None, report: Callable[[str], None]) -> dict[str, str]:
     """Build every bank; returns bank id -> version."""
+    if llm is not None:
+        return _ask_for_banks(source, banks, encoder, llm, report)
     versions = {}
     for number, bank in enumerate(source.banks, start=1):
         started = time.perf_counter()
-        versions[bank.bank_id] = build_bank(banks / bank.bank_id, bank.bank_id, bank.messages, writer=writer)
+        versions[bank.bank_id] = build_bank(banks / bank.bank_id, bank.bank_id, bank.messages)
         opened = MemoryBank.open(banks / bank.bank_id, encoder=encoder, expected_version=versions[bank.bank_id])
         if encoder is not None:
             opened.build_index()
         counts = f"{len(opened.messages)} messages, {len(opened.records)} records, {len(opened.tracks)} topics"
         report(f"bank {number}/{len(source.banks)} {bank.bank_id}: {counts}, {time.perf_counter() - started:.1f} s")
     return versions
+
+
+def _ask_for_banks(source: SourceSet, banks: Path, encoder: Encoder | None, llm: LLMSettings, report: Callable[[str], None]) -> dict[str, str]:
+    """Have a language model write every bank; returns bank id -> version. Raises LLMError unless all of them are complete."""
+    summaries = build_many({bank.bank_id: bank.messages for bank in source.banks}, banks, settings=llm, encoder=encoder, report=report)
+    problems = [f"{summary.bank_id}: {summary.problem}" for summary in summaries if summary.problem]
+    if problems:
+        fix = "Nothing was written. The same command goes on: replies in the cache are not asked for again."
+        raise LLMError.of(f"{len(problems)} of {len(summaries)} banks", f"are not complete ({'; '.join(problems[:3])})", fix=fix)
+    return {summary.bank_id: str(MemoryBank.open(banks / summary.bank_id).version) for summary in summaries}
 
 
 def _describe(source: SourceSet, assigned: Mapping[str, str], versions: Mapping[str, str]) -> dict[str, Any]:

@@ -6,16 +6,19 @@ import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from memory_endpoint import serve_memory_model
 
 from napmem_rl.data.prepare import prepare
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.source import SourceBank, SourceSet
 from napmem_rl.data.splits import check_data_dir
-from napmem_rl.errors import BankError, DataError
+from napmem_rl.errors import BankError, ConfigError, DataError, LLMError
 from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.memory.writer_settings import LLMSettings
 from napmem_rl.retrieval.encoder import HashingEncoder
 from napmem_rl.schema import AnswerKey, Message, Task
 
@@ -125,3 +128,25 @@ def test_the_command_says_in_one_line_what_is_wrong_and_writes_nothing(tmp_path:
     assert done.returncode == 2 and expected in done.stderr
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and done.stdout == ""
     assert not (tmp_path / "out").exists()
+
+
+def test_a_language_model_writes_the_banks_and_a_stop_costs_nothing_twice(tmp_path: Path) -> None:
+    with serve_memory_model() as model:
+        llm = LLMSettings(model="some-model", base_url=model.url, api_key_env="", cache_dir=str(tmp_path / "cache"), max_reply_tokens=100)
+        with pytest.raises(LLMError, match=r"of 3 banks: are not complete .*tokens are used.* Nothing was written\. The same command goes on"):
+            run(tmp_path, build_source(), tmp_path / "out", llm=replace(llm, max_total_tokens=1500))
+        assert not (tmp_path / "out").exists() and model.asked["extract"] > 0
+        lines = run(tmp_path, build_source(), tmp_path / "out", llm=llm)
+        assert any("from the cache" in line and "complete" in line for line in lines)
+        asked = model.asked.total()
+        first = check_data_dir(tmp_path / "out")
+        run(tmp_path, build_source(), tmp_path / "out", llm=llm)
+        assert model.asked.total() == asked and check_data_dir(tmp_path / "out") == first
+    assert first["writer"].startswith("llm:some-model/pyramid-")
+    bank = MemoryBank.open(tmp_path / "out" / "banks" / "a_ana", expected_version=first["banks"]["a_ana"]["version"])
+    assert bank.writer == "llm:some-model" and len(bank.records) == 2
+
+
+def test_a_language_model_without_a_cache_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no cache, so a run that is stopped would have been paid for in vain"):
+        run(tmp_path, build_source(), tmp_path / "out", llm=LLMSettings(model="some-model", api_key_env=""))
