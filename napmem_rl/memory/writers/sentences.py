@@ -12,6 +12,7 @@ from napmem_rl.schema import RecordType
 MAX_CHARS = 300  # of a sentence that becomes a record; longer ones are cut at a word
 
 _SPLIT = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|\n+")
+_MARKS = re.compile(r"\*\*|__|^\s*(?:[*#>•-]+|\d+[.)])\s+")  # Markdown: bold, headings, lists
 _ABBREVIATION = re.compile(r"\b(?:mr|mrs|ms|dr|st|vs|e\.g|i\.e|jr|sr)\.$", re.IGNORECASE)
 _OPENER = re.compile(
     r"(?:(?:hey|hi|hello|oh|ah|aw+|hm+|uh|wow|whoa|woah|yeah|yep|yup|yes|no|nope|nah|well|ok|okay|haha|lol|sure|right|true|definitely|absolutely|totally|exactly"
@@ -26,6 +27,7 @@ _SMALL_TALK = re.compile(
     r"|love (?:it|that|this)|i (?:\w+ )?(?:agree|hope|wish|bet|understand|see|know|guess|believe in|appreciate|get it|get you|feel you|hear you)\b"
     r"|i(?:'m| am) (?:\w+ )?(?:glad|proud of you|happy for|sure you|sorry to|here for you|happy to hear|excited for you|all ears"
     r"|good|fine|doing (?:well|good|great))"
+    r"|i(?:'d| would) be (?:happy|glad|delighted)\b|feel free|here (?:are|is) (?:some|a few|the|a list)\b"
     r"|i(?:'d| would) (?:love|like) to (?:hear|see|know)|i can(?:'t|not) (?:wait|imagine|believe)|i couldn't agree more|i (?:definitely )?will\W*$"
     r"|(?:it|that|this|these|those|there|they|you|your|he|she|what|how|who|where|when|why|which|if)\b)",
     re.IGNORECASE,
@@ -64,31 +66,34 @@ _BASE = frozenset(
     " drive own speak use keep get make take see say tell ask give find help look seem start spend sleep travel visit volunteer walk watch wear listen learn"
     " collect practice practise paint dance sing swim hike bike ride train coach manage lead build sell buy pay rent share meet miss remember forget understand"
     " mean care worry wait expect agree belong attend grow bake garden knit sew draw design code stay wake commute suffer avoid consider focus struggle tend"
-    " require appreciate admire follow hear cherish value treasure hang mentor".split()
+    " require appreciate admire follow hear cherish value treasure hang mentor estimate decide handle hire host invest"
+    " join launch order prepare ski offer support produce create organize organise donate".split()
 )
 _IRREGULAR = {"am": "is", "'m": "is", "have": "has", "haven't": "hasn't", "do": "does", "don't": "doesn't", "were": "was", "go": "goes"}
 ADVERBS = "also|really|just|always|never|still|often|usually|currently|now|sometimes|only|already|even|mostly|mainly|truly|rarely|actually"
 _CONTRACTION = {"'m": " is", "'ve": " has", "'d": " would", "'ll": " will"}
-_SINGULAR = re.compile(r"\b(?:I(?='|\b)(?!\.)|i(?=\s|'(?:m|ve|d|ll)\b)|me|my|mine|myself)\b", re.IGNORECASE)
+_NUMERAL = "".join(f"(?<!{word} )" for word in "Phase War Type Class Stage Title Article Chapter Division Tier Category Level Part Grade".split())  # "Phase I"
+_SINGULAR = re.compile(rf"{_NUMERAL}\b(?:I(?='|\b)(?!\.)|i(?=\s|'(?:m|ve|d|ll)\b)|me|my|mine|myself)\b", re.IGNORECASE)
 _PLURAL = re.compile(r"\b(?:we|our|ours|us|ourselves)\b", re.IGNORECASE)
 _THIN = re.compile(
     r"(?:thanks?|thank you|for \w+ing|good luck|congrat\w*|see (?:you|ya)|talk (?:to you )?(?:soon|later)|take care|bye|goodbye|got it"
     r"|no (?:problem|worries)|sounds|wow|glad|appreciate|keep (?:it|up|going)|let me know|you got this|can't wait|same here|me too"
-    r"|i (?:\w+ )?(?:agree|hope|wish|bet|understand|see|know|guess|appreciate)\b|you\b|your\b)",
+    r"|i (?:\w+ )?(?:agree|hope|wish|bet|understand|see|know|guess|appreciate)\b|i(?:'d| would) be (?:happy|glad|delighted)\b|feel free|you\b|your\b)",
     re.IGNORECASE,
 )
 _REACTION = re.compile(
     r"\b(?:(?:proud of|happy for|excited for|stoked for|here for|rooting for) you|glad (?:you|that you|to hear)|(?:you're|you are) (?:\w+ )?(?:doing|so|such"
-    r"|an?|really|gonna|going)|good luck|way to go|keep (?:it )?up|keep (?:you|ya) posted|let me know|(?:means?|meant) a lot|kind words|long time no|got this"
+    r"|an?|really|gonna|going)|good luck|way to go|keep (?:it )?up|keep (?:you|ya) posted|let me know|happy to help|here to (?:help|support)"
+    r"|(?:means?|meant) a lot|kind words|long time no|got this"
     r"|you should be|looks? (?:so |really )?(?:great|awesome|amazing|good|nice|cool|fun|delicious|yummy|beautiful))\b",
     re.IGNORECASE,
 )
 _CHAT_QUESTION = re.compile(
     r"how (?:are|have|is|was) (?:you|things|it|your)\b|what'?s (?:up|new|going on|happening)\b|anything (?:new|else)\b|right\?|(?:how|what) about you\b"
-    r"|(?:and )?you\?",
+    r"|(?:and )?you\?|would you like (?:me|more|any|to know)\b|do you have any (?:other|more|further) questions|(?:is there|was there) anything else",
     re.IGNORECASE,
 )
-_SUBJECT = re.compile(rf"(?<![\w'])[Ii]('m|'ve|'d|'ll)?(?=\s)((?:\s+(?:{ADVERBS})\b)*)(?:(\s+)([A-Za-z']+))?(?![\w'])")
+_SUBJECT = re.compile(rf"{_NUMERAL}(?<![\w'])[Ii]('m|'ve|'d|'ll)?(?=\s)((?:\s+(?:{ADVERBS})\b)*)(?:(\s+)([A-Za-z']+))?(?![\w'])")
 
 
 def split_sentences(text: str) -> list[str]:
@@ -103,8 +108,8 @@ def split_sentences(text: str) -> list[str]:
 
 
 def split_bare(text: str) -> list[str]:
-    """Sentences without their openers: ``"Hey Mel, good to see you! So I moved."`` gives ``["Good to see you!", "I moved."]``."""
-    return [bare for sentence in split_sentences(text) if (bare := _strip_opener(sentence))]
+    """Sentences without Markdown and openers: ``"**Hey** Mel, good to see you! So I moved."`` gives ``["Good to see you!", "I moved."]``."""
+    return [bare for sentence in split_sentences(text) if (bare := _strip_opener(_MARKS.sub("", sentence)))]
 
 
 def is_question(sentence: str) -> bool:

@@ -181,6 +181,12 @@ def test_words_that_only_look_like_pronouns_stay():
     assert rewrite_third_person("I need it, i.e. today.", "Ana") == "Ana needs it, i.e. today."
 
 
+def test_a_numeral_is_no_pronoun_and_markdown_is_no_text():
+    assert rewrite_third_person("The Phase I survey is done and I paid it.", "Ana") == "The Phase I survey is done and Ana paid it."
+    ((text, _),) = find("A: Which ferry goes to Hvar?", "B: I'd be happy to help!\n\n1. **Morning ferry**: leaves Split at 8:30.\n* Would you like more?")
+    assert text == "Ana asked: Which ferry goes to Hvar? Ben: Morning ferry: leaves Split at 8:30."
+
+
 def test_sentences_end_at_marks_and_line_breaks_but_not_at_abbreviations():
     assert split_sentences("I met Dr. Who. He left!\nFine") == ["I met Dr. Who.", "He left!", "Fine"]
 
