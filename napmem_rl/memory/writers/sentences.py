@@ -12,7 +12,7 @@ from napmem_rl.schema import RecordType
 MAX_CHARS = 300  # of a sentence that becomes a record; longer ones are cut at a word
 
 _SPLIT = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|\n+")
-_MARKS = re.compile(r"\*\*|__|^\s*(?:[*#>•-]+|\d+[.)])\s+")  # Markdown: bold, headings, lists
+_MARKS = re.compile(r"\*\*|__|^[ \t]*(?:[*#>•-]+|\d+[.)])[ \t]+", re.MULTILINE)  # Markdown: bold, headings, lists
 _ABBREVIATION = re.compile(r"\b(?:mr|mrs|ms|dr|st|vs|e\.g|i\.e|jr|sr)\.$", re.IGNORECASE)
 _OPENER = re.compile(
     r"(?:(?:hey|hi|hello|oh|ah|aw+|hm+|uh|wow|whoa|woah|yeah|yep|yup|yes|no|nope|nah|well|ok|okay|haha|lol|sure|right|true|definitely|absolutely|totally|exactly"
@@ -109,7 +109,7 @@ def split_sentences(text: str) -> list[str]:
 
 def split_bare(text: str) -> list[str]:
     """Sentences without Markdown and openers: ``"**Hey** Mel, good to see you! So I moved."`` gives ``["Good to see you!", "I moved."]``."""
-    return [bare for sentence in split_sentences(text) if (bare := _strip_opener(_MARKS.sub("", sentence)))]
+    return [bare for sentence in split_sentences(_MARKS.sub("", text)) if (bare := _strip_opener(sentence))]
 
 
 def is_question(sentence: str) -> bool:
