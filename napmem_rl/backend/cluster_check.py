@@ -58,11 +58,14 @@ def _accept_forever(listener: socket.socket) -> None:
         listener.accept()[0].close()
 
 
-def check_cluster(config: DictConfig, *, wait_s: float, answer_s: float = ANSWER_TIMEOUT_S, poll: Callable[[], None] = lambda: None) -> None:
+def check_cluster(
+    config: DictConfig, *, num_steps: int, wait_s: float, answer_s: float = ANSWER_TIMEOUT_S, poll: Callable[[], None] = lambda: None
+) -> None:
     """Look at the whole cluster before the trainer is placed on it.
 
     Args:
         config: verl's config with our sub-tree, as the trainer will get it; the run directory holds what `run_grpo` writes first.
+        num_steps: that the job trains in all.
         wait_s: how long to wait for nodes that have not joined yet, or are busy. A Ray that this process started itself is not waited for.
         answer_s: how long each node may take to look.
         poll: called while waiting for room; what it raises ends the check.
@@ -70,7 +73,7 @@ def check_cluster(config: DictConfig, *, wait_s: float, answer_s: float = ANSWER
     Raises:
         ConfigError: the cluster does not fit the recipe, or a node does not see what it needs; the message holds every point.
     """
-    needs = compute_needs(config)
+    needs = compute_needs(config, num_steps=num_steps)
     problems = wait_for_room(needs, wait_s=0.0 if _is_own_ray() else wait_s, poll=poll)
     found, notices = check_nodes(config, needs, answer_s=answer_s)
     for notice in notices:

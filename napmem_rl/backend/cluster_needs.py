@@ -53,14 +53,19 @@ class NodeRoom:
         return f"{self.name}: {self.gpus:g} of {self.total_gpus:g} GPUs free, {self.cpus:g} of {self.total_cpus:g} CPUs free"
 
 
-def compute_needs(config: DictConfig) -> Needs:
-    """Read a job's needs out of verl's config with our sub-tree (see `build_config`)."""
+def compute_needs(config: DictConfig, *, num_steps: int) -> Needs:
+    """Read a job's needs out of verl's config with our sub-tree (see `build_config`).
+
+    Args:
+        config: of the job.
+        num_steps: that it trains from its beginning to its end.
+    """
     settings = JobSettings.from_config(config)
     trainer, rollout = config.trainer, config.actor_rollout_ref.rollout
     on_gpu = needs_service(settings.memory.encoder) and settings.memory.encoder_device == "cuda"
     # on the CPU, weights go to the rollout servers through the object store: one bucket is written while another is read
     bucket = rollout.checkpoint_engine.update_weights_bucket_megabytes << 20 if trainer.device == "cpu" else 0
-    saves = math.ceil((trainer.total_training_steps or 1) / trainer.save_freq) if trainer.save_freq > 0 else 0
+    saves = math.ceil(num_steps / trainer.save_freq) if trainer.save_freq > 0 else 0  # the last step is saved whenever it comes
     kept = settings.job.keep_checkpoints
     return Needs(
         num_nodes=trainer.nnodes,

@@ -73,6 +73,11 @@ def means_death(error: Exception) -> bool:
     return isinstance(error, ray.exceptions.RayError) and not isinstance(error, alive)
 
 
+def describe_deaths(deaths: Mapping[str, str]) -> str:
+    """Actors that died, by name with Ray's words, in one line."""
+    return "; ".join(f"{name} ({words})" for name, words in deaths.items())
+
+
 def list_nodes() -> dict[str, str]:
     """Address by id of each node of the cluster that is alive."""
     return {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
@@ -85,10 +90,12 @@ def find_lost_nodes(before: Mapping[str, str], *, timeout_s: float = NODE_NOTICE
         before: what `list_nodes` gave earlier.
         timeout_s: how long to wait for Ray to notice.
     """
+    if len(before) < 2:
+        return []  # the only node is this one
     deadline = time.monotonic() + timeout_s
     while True:
         lost = sorted(before[node_id] for node_id in before.keys() - list_nodes().keys())
-        if lost or len(before) < 2 or time.monotonic() > deadline:  # the only node is this one
+        if lost or time.monotonic() > deadline:
             return lost
         time.sleep(0.5)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from napmem_rl.backend.vllm_cpu_name import check_vllm_cpu
 from napmem_rl.config.recipe import Recipe
@@ -62,8 +62,7 @@ def check_inputs(recipe: Recipe) -> JobInputs:
 def check_steps(recipe: Recipe, *, num_rows: int) -> None:
     """Raise ConfigError where the epochs end before `trainer.total_training_steps`: verl would stop there, with exit code 0 and without a last checkpoint."""
     steps, epochs = recipe.verl.trainer.total_training_steps, recipe.verl.trainer.total_epochs
-    batch_size, max_rows = recipe.verl.data.train_batch_size, OmegaConf.select(recipe.verl, "data.train_max_samples")
-    used = min(num_rows, max_rows) if max_rows is not None and max_rows > 0 else num_rows
+    used, batch_size = _count_used_rows(recipe.verl, num_rows), recipe.verl.data.train_batch_size
     per_epoch = used // batch_size
     if steps is None or steps <= per_epoch * epochs:
         return
@@ -71,6 +70,22 @@ def check_steps(recipe: Recipe, *, num_rows: int) -> None:
     problem = f"is more than {epochs} epochs of {per_epoch} steps ({used} rows, {batch_size} a step)"
     fix = f"Set trainer.total_epochs={-(-steps // per_epoch)}." if per_epoch else "Raise data.train_max_samples."
     raise ConfigError.of(what, problem, got=steps, expected=f"at most {per_epoch * epochs}", fix=fix)
+
+
+def count_steps(config: DictConfig, *, num_rows: int) -> int:
+    """Steps that verl trains: `trainer.total_training_steps`, or where that is null all of its epochs.
+
+    Args:
+        config: verl's.
+        num_rows: of the training files.
+    """
+    trainer = config.trainer
+    return trainer.total_training_steps or _count_used_rows(config, num_rows) // config.data.train_batch_size * trainer.total_epochs
+
+
+def _count_used_rows(config: DictConfig, num_rows: int) -> int:
+    limit = OmegaConf.select(config, "data.train_max_samples")
+    return min(num_rows, limit) if limit is not None and limit > 0 else num_rows
 
 
 def check_judge(recipe: Recipe) -> None:

@@ -17,7 +17,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from napmem_rl.backend import metric_names as names
-from napmem_rl.backend.death_watch import WATCH
+from napmem_rl.backend.death_watch import WATCH, describe_deaths
 from napmem_rl.backend.group_facts import GroupFacts, RowFacts, compute_group_facts
 from napmem_rl.backend.in_flight import NOTE_PREFIX
 from napmem_rl.backend.staleness import compute_staleness
@@ -174,8 +174,7 @@ def _refuse_dead_actors(partition_id: str, step: int, *, is_engine: bool) -> Non
     """Raise BackendError where a batch without rows has its reason in an actor that died; Ray gets time to notice where the engine failed episodes."""
     dead = WATCH.wait_for_dead() if is_engine else WATCH.find_dead()
     if dead:
-        words = "; ".join(f"{name} died ({words})" for name, words in dead.items())
-        raise BackendError.of(f"{partition_id} batch of step {step}", f"has no usable group, since {words}")
+        raise BackendError.of(f"{partition_id} batch of step {step}", f"has no usable group, since these died: {describe_deaths(dead)}")
 
 
 def _read_notes(partition_id: str, uids: list[str]) -> list[dict[str, Any]]:

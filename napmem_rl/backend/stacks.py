@@ -9,13 +9,17 @@ from __future__ import annotations
 import faulthandler
 import os
 import re
+import shutil
 import signal
+import tempfile
 import time
 from pathlib import Path
 
 DIRECTORY_VARIABLE = "NAPMEM_STACKS_DIR"  # set in the environment of all processes of a job; the same path on each node, local to it
 SIGNAL = signal.SIGUSR2
 SETTLE_S = 2.0
+PREFIX = "napmem_rl-stacks-"
+KEEP_S = 3600.0
 _armed: list[object] = []  # keeps the file open
 
 
@@ -28,6 +32,27 @@ def arm_stacks() -> None:
     file = (Path(directory) / f"{os.getpid()}.txt").open("w")
     faulthandler.register(SIGNAL, file=file, all_threads=True)
     _armed.append(file)
+    remove_old_stacks(Path(directory))
+
+
+def name_directory(job_name: str) -> str:
+    """Where processes of a job leave their stacks, on each node."""
+    return f"{tempfile.gettempdir()}/{PREFIX}{job_name}"
+
+
+def remove_old_stacks(own: Path) -> None:
+    """Remove what earlier jobs left on this node: a driver removes the directory of its own node alone, and none where it was killed.
+
+    Args:
+        own: directory of this job, which stays, as do those that are younger than `KEEP_S` or have a living process.
+    """
+    for path in own.parent.glob(f"{PREFIX}*"):
+        try:
+            is_old = path != own and time.time() - path.stat().st_mtime > KEEP_S
+            if is_old and not any(_catches(int(file.stem)) for file in path.glob("*.txt")):
+                shutil.rmtree(path, ignore_errors=True)
+        except (OSError, ValueError):
+            continue  # another process removes it too, or it is none of ours
 
 
 def collect_stacks(directory: str) -> dict[str, str]:

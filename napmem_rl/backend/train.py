@@ -9,8 +9,7 @@ import logging
 import math
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -20,14 +19,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from napmem_rl.atomic import write_file
 from napmem_rl.backend.cluster_check import check_cluster
-from napmem_rl.backend.death_watch import find_lost_nodes, list_nodes
+from napmem_rl.backend.death_watch import describe_deaths, find_lost_nodes, list_nodes
 from napmem_rl.backend.job_control import start_control
-from napmem_rl.backend.preflight import JobInputs, check_inputs
+from napmem_rl.backend.preflight import JobInputs, check_inputs, count_steps
 from napmem_rl.backend.run_checkpoints import check_resume_path, prepare_resume, refuse_old_checkpoints
 from napmem_rl.backend.run_end import close_run
 from napmem_rl.backend.run_files import hold_run_dir, keep_previous, set_aside_later_steps
 from napmem_rl.backend.settings import SUBTREE, JobSettings
-from napmem_rl.backend.stacks import DIRECTORY_VARIABLE
+from napmem_rl.backend.stacks import DIRECTORY_VARIABLE, name_directory
 from napmem_rl.backend.wandb_tables import plan_wandb
 from napmem_rl.backend.watchdog import StopRequest, Watchdog, keep_sigterm, stop_on_signals
 from napmem_rl.config.recipe import Recipe
@@ -73,17 +72,12 @@ def run_grpo(recipe: Recipe) -> Path:
         keep_previous(run_dir / METRICS_FILE)
         set_aside_later_steps(settings.trajectories_dir, step)
         try:
-            with ray_cluster(config, build_env(recipe, run_dir) | dict(wandb.env) | {DIRECTORY_VARIABLE: stacks_dir(settings)}) as is_ours:
-                _run_on_cluster(config, wait_s=recipe.job.start_timeout_s, may_force=is_ours)
+            with ray_cluster(config, build_env(recipe, run_dir) | dict(wandb.env) | {DIRECTORY_VARIABLE: name_directory(settings.job_name)}) as is_ours:
+                _run_on_cluster(config, inputs, wait_s=recipe.job.start_timeout_s, may_force=is_ours)
         finally:
-            shutil.rmtree(stacks_dir(settings), ignore_errors=True)
+            shutil.rmtree(name_directory(settings.job_name), ignore_errors=True)
             close_run(run_dir, recipe.report, trajectories_dir=settings.trajectories_dir, wandb=wandb)
     return run_dir
-
-
-def stacks_dir(settings: JobSettings) -> str:
-    """Where processes of this job leave their stacks, on each node."""
-    return f"{tempfile.gettempdir()}/napmem_rl-stacks-{settings.job_name}"
 
 
 def _go_on_from_last(recipe: Recipe, config: DictConfig, inputs: JobInputs) -> int:
@@ -112,7 +106,7 @@ def _go_on_from_last(recipe: Recipe, config: DictConfig, inputs: JobInputs) -> i
     changes = recipe.find_changes(point.checkpoint.path / "resolved.yaml")
     if changes:
         print(f"notice: the run that goes on was made with other settings: {'; '.join(changes)}", flush=True)
-    last_step = trainer.total_training_steps or inputs.num_train_rows // config.data.train_batch_size * trainer.total_epochs
+    last_step = count_steps(config, num_rows=inputs.num_train_rows)
     if point.checkpoint.step >= last_step:
         print(f"notice: step {last_step} is the last: nothing is left to train; a new run wants another trainer.default_local_dir", flush=True)
     return point.checkpoint.step
@@ -227,9 +221,9 @@ def ray_cluster(config: DictConfig, env: Mapping[str, str]) -> Iterator[bool]:
             ray.shutdown()
 
 
-def _run_on_cluster(config: DictConfig, *, wait_s: float, may_force: bool) -> None:
+def _run_on_cluster(config: DictConfig, inputs: JobInputs, *, wait_s: float, may_force: bool) -> None:
     with stop_on_signals() as request:
-        check_cluster(config, wait_s=wait_s, poll=request.raise_if_stopped)
+        check_cluster(config, num_steps=count_steps(config, num_rows=inputs.num_train_rows), wait_s=wait_s, poll=request.raise_if_stopped)
         request.raise_if_stopped()
         _run_trainer(config, request, may_force=may_force)
 
@@ -240,30 +234,34 @@ def _run_trainer(config: DictConfig, request: StopRequest, *, may_force: bool) -
 
     settings = JobSettings.from_config(config)
     control = start_control(settings.job_name)
-    watchdog = Watchdog(control, job=settings.job, stacks_dir=stacks_dir(settings), run_dir=Path(settings.run_dir), may_force=may_force)
+    watchdog = Watchdog(control, job=settings.job, stacks_dir=name_directory(settings.job_name), run_dir=Path(settings.run_dir), may_force=may_force)
     runner = ray.remote(num_cpus=1)(JobRunner).remote()
     nodes = list_nodes()
     try:
         watchdog.wait(runner.run.remote(config), request)
     except ray.exceptions.RayError as error:
-        raise find_cause(error, nodes) from error
+        raise find_cause(error, nodes, watchdog.wait_for_deaths) from error
 
 
-def find_cause(error: BaseException, nodes: Mapping[str, str]) -> NapMemError:
+def find_cause(error: BaseException, nodes: Mapping[str, str], find_deaths: Callable[[], Mapping[str, str]]) -> NapMemError:
     """Our own error out of Ray's wrapping, or a BackendError that names what failed.
 
     Args:
         error: what the trainer's actor raised, or Ray about it.
         nodes: the nodes that were alive when the job started; one that is gone is named where an actor cannot be reached.
+        find_deaths: names the actors of the job that died, asked where one cannot be reached.
     """
     cause: BaseException | None = error
     while isinstance(cause, ray.exceptions.RayTaskError):
         cause = cause.cause
     if isinstance(cause, NapMemError):
         return type(cause)(cause.message)
-    if isinstance(cause, ray.exceptions.RayError) and (lost := find_lost_nodes(nodes)):
+    if isinstance(cause, ray.exceptions.RayError):
         fix = "The same command goes on from the last checkpoint."
-        return BackendError.of("training job", f"lost node {', '.join(lost)} ({type(cause).__name__})", fix=fix)
+        if lost := find_lost_nodes(nodes):
+            return BackendError.of("training job", f"lost node {', '.join(lost)} ({type(cause).__name__})", fix=fix)
+        if deaths := find_deaths():
+            return BackendError.of("training job", f"lost {describe_deaths(deaths)}", fix=fix)
     lines = str(cause).strip().splitlines() or [""]
     return BackendError.of("training job", f"failed ({type(cause).__name__}: {lines[0]})", fix="The worker's trace is in the output above.")
 

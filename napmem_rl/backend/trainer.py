@@ -18,8 +18,9 @@ from verl.trainer.ppo.v1 import trainer_base
 
 from napmem_rl.backend import metric_names as names
 from napmem_rl.backend.death_watch import WATCH, report_deaths
+from napmem_rl.backend.engine_watch import watch_engine
 from napmem_rl.backend.in_flight import find_leftovers, set_aside_episodes
-from napmem_rl.backend.job_control import TrainerLink
+from napmem_rl.backend.job_control import CALL_TIMEOUT_S, TrainerLink
 from napmem_rl.backend.run_checkpoints import Best, prune_checkpoints, read_best, write_best
 from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.wandb_tables import log_trajectory_table
@@ -57,6 +58,7 @@ class StepReports:
         self.replay_buffer.validation_causes.clear()
         metrics = super()._validate()  # type: ignore[misc]
         causes = self.replay_buffer.validation_causes
+        log_trajectory_table(JobSettings.from_config(self.config), step=self.global_steps, is_validation=True)
         counts = {names.VAL_ABSTAINED_BECAUSE.format(cause=cause): float(count) for cause, count in sorted(causes.items())}
         return {**metrics, names.VAL_ABSTAINED: float(causes.total()), **counts}
 
@@ -87,6 +89,7 @@ class JobHooks:
         for replica in self.llm_server_manager.get_replicas():  # type: ignore[attr-defined]
             for index, server in enumerate(replica.servers):
                 WATCH.add(f"rollout server {replica.replica_rank}.{index}", server)
+            ray.get([server.__ray_call__.remote(watch_engine) for server in replica.servers], timeout=CALL_TIMEOUT_S)
         self._best = read_best(self._run_dir)
 
     def on_step_begin(self) -> None:

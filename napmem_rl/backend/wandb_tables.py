@@ -26,7 +26,8 @@ from napmem_rl.report.selection import Selection, choose_groups
 
 logger = logging.getLogger(__name__)
 
-TABLE = "trajectories"
+TABLE, VALIDATION_TABLE = "trajectories", "validation_trajectories"
+MAX_VALIDATION_ROWS = 100  # each validation uploads a table
 PREFIX = "WANDB_"
 OF_ANOTHER_RUN = ("WANDB_SERVICE",)  # the connection of a run that this process may be part of
 OFFLINE_MODES = ("offline", "dryrun")
@@ -101,15 +102,16 @@ def is_reachable(url: str, timeout_s: float = CONNECT_TIMEOUT_S) -> bool:
     return reach(parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443), timeout_s) is None
 
 
-def log_trajectory_table(settings: JobSettings, *, step: int) -> int:
-    """Add the trajectories that the page would show to the W&B run of this process, as a table.
+def log_trajectory_table(settings: JobSettings, *, step: int, is_validation: bool = False) -> int:
+    """Add trajectories to the W&B run of this process, as a table: those that the page would show, or some of the validation of this step.
 
     Args:
         settings: of the job; where its trajectories lie and how many rows there may be.
         step: trainer step to log it at.
+        is_validation: the validation that has just ended, at most `MAX_VALIDATION_ROWS` of it.
 
     Returns:
-        the number of rows; 0 where there is no run or nothing to show. A failure is a warning: the training is done by then.
+        the number of rows; 0 where there is no run or nothing to show. A failure is a warning.
     """
     try:
         import wandb
@@ -117,13 +119,16 @@ def log_trajectory_table(settings: JobSettings, *, step: int) -> int:
         if wandb.run is None or not settings.report.trajectories:
             return 0
         problems: list[Problem] = []
-        index = index_episodes(settings.trajectories_dir, problems)
-        rows = build_rows(choose_groups(index.entries, max_episodes=settings.report.max_trajectories))
+        name, pattern, limit = TABLE, "*.jsonl", settings.report.max_trajectories
+        if is_validation:
+            name, pattern, limit = VALIDATION_TABLE, f"val_{step:06d}.*jsonl", min(limit, MAX_VALIDATION_ROWS)
+        index = index_episodes(settings.trajectories_dir, problems, pattern=pattern)
+        rows = build_rows(choose_groups(index.entries, max_episodes=limit))
         if rows:
             table = wandb.Table(columns=list(COLUMNS), data=rows, allow_mixed_types=True)
-            wandb.run.log({TABLE: table}, step=step)
+            wandb.run.log({name: table}, step=step)
         return len(rows)
-    except Exception as error:  # boundary: whatever W&B or the disk does, it must not fail a finished training
+    except Exception as error:  # boundary: whatever W&B or the disk does, it must not fail a training
         logger.warning("the trajectories could not be logged as a W&B table: %s: %s", type(error).__name__, error)
         return 0
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from napmem_rl.atomic import write_file
+from napmem_rl.backend.death_watch import CHECK_INTERVAL_S, describe_deaths
 from napmem_rl.backend.job_control import Progress
 from napmem_rl.backend.stacks import collect_stacks
 from napmem_rl.config.sections import JobConfig
@@ -152,6 +153,18 @@ class Watchdog:
                 next_read = time.monotonic() + READ_INTERVAL_S
         ray.get(done)
 
+    def wait_for_deaths(self, timeout_s: float = 2 * CHECK_INTERVAL_S) -> Mapping[str, str]:
+        """Who of the job died, with Ray's words: the trainer's process tells within seconds, also after its run has failed. Empty where nobody did."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                progress = self._read()
+            except ray.exceptions.RayError:
+                return {}  # the control actor is gone too, and with it whoever could tell
+            if progress is None or progress.deaths or time.monotonic() > deadline:
+                return progress.deaths if progress is not None else {}
+            time.sleep(0.5)
+
     def _pass_on(self, request: StopRequest) -> None:
         progress = self._read()
         if progress is not None and not progress.is_training:
@@ -179,7 +192,7 @@ class Watchdog:
         if progress.deaths:
             self._death_since = self._death_since or time.monotonic()
             if time.monotonic() - self._death_since > DEATH_GRACE_S:
-                return "lost " + "; ".join(f"{name} ({words})" for name, words in progress.deaths.items())
+                return f"lost {describe_deaths(progress.deaths)}"
         if not progress.is_training and progress.age_s > self._job.start_timeout_s:
             return f"did not begin its first step within {self._job.start_timeout_s:.0f} s (job.start_timeout_s)"
         if progress.is_training and progress.age_s > self._job.stall_timeout_s:

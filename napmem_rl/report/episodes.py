@@ -63,19 +63,20 @@ class EpisodeIndex:
     num_bytes: int
 
 
-def index_episodes(directory: Path, problems: list[Problem]) -> EpisodeIndex:
+def index_episodes(directory: Path, problems: list[Problem], *, pattern: str = "*.jsonl") -> EpisodeIndex:
     """Read every trajectory file once.
 
     Args:
         directory: holds step_<n>.worker_<m>.jsonl and val_<n>.worker_<m>.jsonl.
         problems: each line that is no episode is added here.
+        pattern: of the names of files to read.
     """
     if not directory.is_dir():
         problems.append(Problem(file=str(directory), line=None, text="does not exist: there are no trajectories to show"))
         return EpisodeIndex(entries=(), num_repeated=0, num_bytes=0)
     entries: list[Entry] = []
     order = graphlib.TopologicalSorter[str]()
-    for path in sorted(directory.glob("*.jsonl")):
+    for path in sorted(directory.glob(pattern)):
         found = _FILE.fullmatch(path.name)
         if not found:
             continue

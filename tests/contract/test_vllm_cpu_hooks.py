@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import os
+import re
 import subprocess
 import sys
 
@@ -131,13 +132,31 @@ class TestVLLM:
         assert "self.server_class.options" in inspect.getsource(verls.vLLMReplica.launch_servers), "vLLMReplica.server_class"
         assert issubclass(CPUvLLMReplica, verls.vLLMReplica) and issubclass(CPUvLLMServer, verls.vLLMHttpServer)
 
-    def test_verl_empties_the_prefix_cache_and_sets_the_version_after_an_update(self) -> None:
+    def test_an_update_is_what_verls_own_sender_does_in_the_same_order(self) -> None:
         from verl.workers.rollout.vllm_rollout.vllm_rollout import ServerAdapter
 
-        source = inspect.getsource(ServerAdapter.update_weights)
-        sent, cleared, versioned = (source.index(text) for text in ("async_send_weights", "clear_kv_cache.remote()", "set_global_steps.remote"))
-        assert sent < cleared < versioned, "ServerAdapter.update_weights"
-        assert "self.config.checkpoint_engine.update_weights_bucket_megabytes" in source, "the size of a bucket is read elsewhere"
+        from napmem_rl.backend.vllm_cpu_sender import CPUServerAdapter
+
+        steps = ['"update_weights_from_ipc"', "async_send_weights", "clear_kv_cache.remote()", "set_global_steps.remote"]
+        for cls in (ServerAdapter, CPUServerAdapter):
+            source = inspect.getsource(cls.update_weights)
+            assert sorted(steps, key=source.index) == steps, f"{cls.__name__}.update_weights"
+        verls = inspect.getsource(ServerAdapter.update_weights)
+        assert verls.count("self.server_handle.") == 2 and verls.count("self._execute_method(") == 1, "an update takes more calls than ours makes"
+
+    def test_verls_sender_waits_for_its_receiver_in_the_two_calls_that_ours_watches(self) -> None:
+        from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
+
+        used = set(re.findall(r"self\.socket\.(\w+)", inspect.getsource(BucketedWeightSender)))
+        assert used == {"bind", "send_pyobj", "recv", "close"}
+        assert "self.socket.bind" in inspect.getsource(BucketedWeightSender._init_socket), "ours takes the socket's place afterwards"
+
+    def test_an_engine_says_that_its_process_died(self) -> None:
+        from verl.workers.rollout.vllm_rollout import vllm_async_server as verls
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        assert isinstance(inspect.getattr_static(AsyncLLM, "errored"), property)
+        assert "self.engine = engine_client" in inspect.getsource(verls.vLLMHttpServer.run_server), "watch_engine looks for it there"
 
     @pytest.mark.parametrize("is_tied", [True, False])
     def test_a_bucket_holds_the_largest_weight_of_a_model(self, is_tied: bool) -> None:

@@ -87,13 +87,19 @@ def async_job(job_data: Path, judge_url: str, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="session")
-def vllm_job(judge_url: str, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
-    """The job with vLLM as its rollout server, run once. Questions are so long that vLLM keeps their beginnings from step to step."""
+def vllm_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data for jobs with vLLM. Questions are so long that vLLM keeps their beginnings from step to step."""
     directory = tmp_path_factory.mktemp("vllm_data")
     write_banks(directory / "banks")
     write_rows(directory, times=LONG)
     write_model(directory / "model", times=LONG, width=64)  # vLLM knows no attention head of 24
-    return run_job("tiny_grpo.yaml", directory, judge_url, tmp_path_factory.mktemp("vllm_run") / "run", "actor_rollout_ref.rollout.name=vllm")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def vllm_job(vllm_data: Path, judge_url: str, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
+    """The job with vLLM as its rollout server, run once."""
+    return run_job("tiny_grpo.yaml", vllm_data, judge_url, tmp_path_factory.mktemp("vllm_run") / "run", "actor_rollout_ref.rollout.name=vllm")
 
 
 def run_job(recipe: str, data_dir: Path, judge_url: str, run_dir: Path, *overrides: str) -> FinishedJob:

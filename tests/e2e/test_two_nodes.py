@@ -116,10 +116,10 @@ def test_a_node_that_does_not_answer_is_named_when_its_time_is_up(finished, two_
     JobSettings.from_config(config).bank_versions_file.write_text(json.dumps(dict(inputs.bank_versions)))
     ray.init(address=two_nodes.address, logging_level="ERROR", runtime_env={"env_vars": {"JUDGE_KEY": "secret"}})
     try:
-        check_cluster(config, wait_s=30, answer_s=60)  # both answer
+        check_cluster(config, num_steps=2, wait_s=30, answer_s=60)  # both answer
         os.kill(two_nodes.second_pid, signal.SIGSTOP)
         with pytest.raises(ConfigError, match=rf"1 point.*\n  - node .*{two_nodes.second_id[:8]}\): did not look at its inputs within 5 s"):
-            check_cluster(config, wait_s=0, answer_s=5)
+            check_cluster(config, num_steps=2, wait_s=0, answer_s=5)
     finally:
         os.kill(two_nodes.second_pid, signal.SIGCONT)
         ray.shutdown()

@@ -70,9 +70,11 @@ def start_job(job_data: Path, judge_url: str) -> Iterator[StartJob]:
     """Starts `NUM_STEPS` steps of the tiny job, a checkpoint each; whatever still runs at the end of the test is ended."""
     jobs: list[RunningJob] = []
 
-    def start(run_dir: Path, *overrides: str, name: str = "tiny_grpo.yaml", judge: str = judge_url, ray_address: str | None = None) -> RunningJob:
+    def start(
+        run_dir: Path, *overrides: str, name: str = "tiny_grpo.yaml", data: Path = job_data, judge: str = judge_url, ray_address: str | None = None
+    ) -> RunningJob:
         recipe = ROOT / "tests" / "e2e" / name
-        given = [f"data.dir={job_data}", f"trainer.default_local_dir={run_dir}", f"judge.base_url={judge}"]
+        given = [f"data.dir={data}", f"trainer.default_local_dir={run_dir}", f"judge.base_url={judge}"]
         steps = [f"trainer.total_training_steps={NUM_STEPS}", "trainer.save_freq=1", "trainer.test_freq=-1"]
         log = run_dir.with_name(f"{run_dir.name}.{len(jobs)}.log")
         env = {"RAY_ADDRESS": ray_address} if ray_address is not None else {}

@@ -11,9 +11,12 @@ import pytest
 from grpo_launch import ROOT
 from judge_endpoint import serve_judge
 
+from napmem_rl.backend.vllm_cpu_name import find_version
+
 pytestmark = pytest.mark.slow
 
 NUM_STEPS = 8
+SENDER_CHANNELS = Path("/tmp/rl-colocate-zmq-*-replica-0-rank-0.sock")  # verl's, of learners that are sending weights
 
 
 def kill_one(job, title: str) -> None:
@@ -37,7 +40,7 @@ def error_line(job) -> str:
 
 @pytest.mark.parametrize(
     ("title", "named"),
-    [("ray::NapMemAgentLoopWorker", "agent-loop worker 0"), ("ray::TransformersServer", "rollout server"), ("ray::WorkerDict", "")],
+    [("ray::NapMemAgentLoopWorker", "agent-loop worker 0"), ("ray::TransformersServer", "rollout server"), ("ray::WorkerDict", "learner")],
     ids=["agent-loop worker", "rollout server", "learner"],
 )
 def test_a_job_that_lost_a_part_ends_and_names_it(start_job, tmp_path: Path, title: str, named: str):
@@ -47,6 +50,23 @@ def test_a_job_that_lost_a_part_ends_and_names_it(start_job, tmp_path: Path, tit
     assert job.wait() == 2
     message = error_line(job)
     assert named in message and ("died" in message.lower() or "lost" in message), message
+    assert_at_most_one_step_lost(job)
+
+
+@pytest.mark.skipif(find_version("vllm-cpu") is None, reason="vllm-cpu is not installed: bash launch/install.sh vllm-cpu")
+@pytest.mark.parametrize("is_in_update", [False, True], ids=["while it samples", "while weights are sent"])
+def test_a_job_whose_vllm_engine_died_ends_and_names_the_rollout_server(start_job, vllm_data, tmp_path: Path, is_in_update: bool):
+    channels = set(SENDER_CHANNELS.parent.glob(SENDER_CHANNELS.name))
+    job = start_job(tmp_path / "run", "actor_rollout_ref.rollout.name=vllm", data=vllm_data)
+    job.wait_for_step(2)
+    engine = job.workers("VLLM::EngineCore")[0]
+    deadline = time.monotonic() + 60
+    while is_in_update and not set(SENDER_CHANNELS.parent.glob(SENDER_CHANNELS.name)) - channels:
+        assert time.monotonic() < deadline, "no weights were sent"
+    engine.kill()
+    assert job.wait() == 2
+    message = error_line(job)
+    assert "rollout server" in message, message
     assert_at_most_one_step_lost(job)
 
 

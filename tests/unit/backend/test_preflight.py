@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from bank_maker import edit
 
-from napmem_rl.backend.preflight import check_inputs
+from napmem_rl.backend.cluster_needs import compute_needs
+from napmem_rl.backend.preflight import check_inputs, count_steps
 from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.train import build_config, build_env, environment, find_cause, ray_cluster
 from napmem_rl.config.recipe import Recipe, load_recipe
@@ -206,10 +207,18 @@ def test_our_own_error_is_found_under_rays_wrapping():
 
     inner = RayTaskError("attach", "trace", StaleWeightsError("two versions")).as_instanceof_cause()
     outer = RayTaskError("run", "trace", inner)
-    assert isinstance(find_cause(outer.as_instanceof_cause(), {}), StaleWeightsError)
-    assert find_cause(outer, {}).message == "two versions"
-    other = find_cause(RayTaskError("run", "trace", AssertionError("no such mode\nmore")), {})
+    assert isinstance(find_cause(outer.as_instanceof_cause(), {}, dict), StaleWeightsError)
+    assert find_cause(outer, {}, dict).message == "two versions"
+    other = find_cause(RayTaskError("run", "trace", AssertionError("no such mode\nmore")), {}, dict)
     assert "AssertionError: no such mode" in other.message and "more" not in other.message
+
+
+def test_a_call_that_failed_because_its_actor_died_names_the_actor():
+    from ray.exceptions import ActorDiedError, RayTaskError
+
+    error = RayTaskError("run", "trace", ActorDiedError())
+    assert find_cause(error, {}, lambda: {"learner 1": "killed"}).message.startswith("training job: lost learner 1 (killed)")
+    assert "ActorDiedError" in find_cause(error, {}, dict).message
 
 
 def test_a_job_that_says_how_large_ray_is_starts_its_own_and_one_that_names_a_cluster_joins_it(data, monkeypatch):
@@ -250,6 +259,14 @@ def break_a_link(data: Path) -> None:
 
 def remove_the_template(data: Path) -> None:
     (data / "model" / "tokenizer_config.json").write_text("{}")
+
+
+@pytest.mark.parametrize(("overrides", "kept"), [([], 6), (["job.keep_checkpoints=3"], 4), (["trainer.total_training_steps=2"], 1)])
+def test_checkpoints_are_counted_to_the_last_epoch_where_no_step_is_named_as_the_last(data, overrides, kept):
+    recipe = load(data, "trainer.total_training_steps=null", "trainer.total_epochs=11", "trainer.save_freq=2", *overrides)
+    inputs = check_inputs(recipe)
+    config = build_config(recipe, inputs)
+    assert compute_needs(config, num_steps=count_steps(config, num_rows=inputs.num_train_rows)).kept_checkpoints == kept  # one step an epoch
 
 
 @pytest.mark.parametrize(

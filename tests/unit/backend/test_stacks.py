@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 
-from napmem_rl.backend.stacks import DIRECTORY_VARIABLE, collect_stacks
+from napmem_rl.backend.stacks import DIRECTORY_VARIABLE, PREFIX, collect_stacks, remove_old_stacks
 
 HANGS_IN_C = """
 import threading
@@ -19,6 +20,24 @@ def wait_for_the_others():
     lock.acquire()
 wait_for_the_others()
 """
+
+
+def test_what_earlier_jobs_left_is_removed_but_not_of_a_job_that_runs_or_has_just_begun(tmp_path):
+    own, dead, running, young, other = (tmp_path / name for name in (f"{PREFIX}own", f"{PREFIX}dead", f"{PREFIX}running", f"{PREFIX}young", "other"))
+    for directory in (own, dead, young, other):
+        directory.mkdir()
+        (directory / "4194304.txt").write_text("")  # more than any pid
+    env = {DIRECTORY_VARIABLE: str(running), "PYTHONPATH": ":".join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", HANGS_IN_C], env=env, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"armed\n"
+        for directory in (own, dead, running, other):
+            os.utime(directory, (1, 1))
+        remove_old_stacks(own)
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in (own, running, young, other))
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_process_stuck_in_a_lock_shows_where_and_processes_of_others_are_left_alone(tmp_path):
