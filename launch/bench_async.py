@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 
-from napmem_rl.errors import NapMemError
+from napmem_rl.errors import report_errors
 
 
+@report_errors
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
@@ -23,12 +23,8 @@ def main() -> int:
     from napmem_rl.backend.async_benchmark import Load, compare_async
 
     load = Load(token_s=arguments.token_s, sigma=arguments.sigma, steps=arguments.steps, seed=arguments.seed)
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            result = compare_async(load, arguments.out or Path(scratch))
-    except NapMemError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    with tempfile.TemporaryDirectory() as scratch:
+        result = compare_async(load, arguments.out or Path(scratch))
     print(result.as_json() if arguments.json else result)
     return 0
 

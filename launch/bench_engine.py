@@ -10,7 +10,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from napmem_rl.errors import NapMemError
+from napmem_rl.errors import report_errors
 
 MAX_LOGPROB_DIFFERENCE = 1e-4  # of fp32 engines
 
@@ -28,17 +28,14 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@report_errors
 def main() -> int:
     args = parse_args()
     from napmem_rl.backend.engine_benchmark import SERVERS, Workload, run_engine_benchmark
 
     sizes = {"num_prompts": args.prompts, "num_samples": args.samples, "longest_prompt": args.longest, "new_tokens": args.new_tokens, "repeats": args.repeats}
-    try:
-        with redirect_stdout(sys.stderr):  # vLLM logs there
-            report = run_engine_benchmark(Workload(model=args.model and args.model.resolve(), **sizes), args.server or SERVERS)
-    except NapMemError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    with redirect_stdout(sys.stderr):  # vLLM logs there
+        report = run_engine_benchmark(Workload(model=args.model and args.model.resolve(), **sizes), args.server or SERVERS)
     print(report.to_json() if args.json else report)
     return 0 if all(one.max_logprob_difference <= MAX_LOGPROB_DIFFERENCE for one in report.figures) else 1
 

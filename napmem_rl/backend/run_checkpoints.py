@@ -26,6 +26,7 @@ SEAL = "checkpoint.json"
 TRACKER = "latest_checkpointed_iteration.txt"  # verl's name
 BEST = "best.json"
 SEE_TIMEOUT_S = 90.0  # for files of other nodes to be seen here: NFS keeps listings of directories for up to a minute
+KEEP_BROKEN = 2
 _STEP_DIR = re.compile(r"global_step_(\d+)")
 _SHARD = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 
@@ -136,6 +137,7 @@ def prepare_resume(run_dir: Path, *, bank_versions: Mapping[str, str], world_siz
         if checkpoint.problem is not None:
             aside = _move_aside(checkpoint.path)
             notices.append(f"checkpoint {checkpoint.path} {checkpoint.problem}; moved to {aside.name}, remove it when you need the space")
+    notices += _prune_broken(run_dir)
     notices += _repair_tracker(run_dir, last)
     if last is not None:
         notices.append(f"resuming from {last.path}")
@@ -219,6 +221,12 @@ def _move_aside(path: Path) -> Path:
     return aside
 
 
+def _prune_broken(run_dir: Path) -> list[str]:
+    """Delete all broken checkpoints but the latest `KEEP_BROKEN`: a job that dies at each save must not fill the disk. Returns sentences for the user."""
+    broken = sorted((path for path in run_dir.glob("broken_global_step_*") if path.is_dir()), key=lambda path: (path.stat().st_mtime, path.name))
+    return [f"removed {path}, one of more than {KEEP_BROKEN} broken checkpoints" for path in broken[:-KEEP_BROKEN] if _remove(path)]
+
+
 def prune_checkpoints(run_dir: Path, *, keep: int | None, spare: Sequence[int] = ()) -> list[Path]:
     """Delete all whole checkpoints but the latest `keep` and those of the steps `spare`; returns what was deleted. None keeps all.
 
@@ -234,6 +242,14 @@ def prune_checkpoints(run_dir: Path, *, keep: int | None, spare: Sequence[int] =
 def _delete(path: Path) -> bool:
     try:
         (path / SEAL).unlink()  # first: a removal cut short must not leave something that looks whole
+    except OSError as error:
+        logger.warning("checkpoint %s could not be deleted (%s): remove it when nobody reads it", path, error)
+        return False
+    return _remove(path)
+
+
+def _remove(path: Path) -> bool:
+    try:
         shutil.rmtree(path)
     except OSError as error:
         logger.warning("checkpoint %s could not be deleted (%s): remove it when nobody reads it", path, error)

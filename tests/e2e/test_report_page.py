@@ -181,6 +181,13 @@ def test_an_episode_can_be_linked_to(open_page):
     assert "2, train" in opened.text(".facts")
 
 
+def test_an_address_that_names_no_episode_opens_the_page_as_it_is(open_page):
+    for address in ("#e=%", "#e=train%2F9%2Fnone%2F0"):
+        opened = open_page(DESK, address=address)
+        assert "33 episodes" in opened.text(".count")
+        assert opened.complaints == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overflows_at_phone_width(open_page, scheme):
     opened = open_page(PHONE, scheme)

@@ -256,7 +256,8 @@ class Viewer {
 
   openFromAddress() {
     if (!location.hash.startsWith("#e=")) return false;
-    const key = decodeURIComponent(location.hash.slice(3));
+    let key;
+    try { key = decodeURIComponent(location.hash.slice(3)); } catch { return false; }  // not an address of ours
     const place = this.episodes.findIndex((episode) => episode.key === key);
     if (place < 0) return false;
     this.open(place);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -102,6 +103,17 @@ def test_a_broken_checkpoint_is_named_moved_aside_and_the_one_before_is_used(tmp
     assert any(words in notice and "broken_global_step_4.1" in notice for notice in point.notices)
     assert (tmp_path / "broken_global_step_4.1").is_dir() and not (tmp_path / "global_step_4").exists()
     assert (tmp_path / TRACKER).read_text() == "2"
+
+
+def test_of_broken_checkpoints_the_latest_two_are_kept(tmp_path):
+    make_checkpoint(tmp_path, 2)
+    said = []
+    for moment in range(1, 5):
+        damage_unsealed(make_checkpoint(tmp_path, 4))
+        said += resume(tmp_path).notices
+        os.utime(max(tmp_path.glob("broken_*"), key=lambda path: path.stat().st_ctime), (moment, moment))
+    assert len(list(tmp_path.glob("broken_global_step_4.*"))) == 2
+    assert sum(notice.startswith("removed ") and "one of more than 2 broken checkpoints" in notice for notice in said) == 2
 
 
 def test_without_any_whole_checkpoint_the_job_starts_anew_and_says_so(tmp_path):
