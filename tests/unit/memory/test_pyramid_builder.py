@@ -186,6 +186,12 @@ def test_topics_are_written_where_a_session_goes_into_another_day(tmp_path):
     assert rounds(night, path=tmp_path) == [("extract", "1 2"), ("topics", "1"), ("extract", "3 4 5 6"), ("extract", "7 8 9 10")]
 
 
+def test_a_late_session_does_not_turn_the_calendar_back(tmp_path):
+    rounds(talk("add tea green", date="2024-03-05"), path=tmp_path)
+    late = talk("add city Oslo", "hi", first=3, session="s0", date="2024-03-01") + talk("hi", first=7, session="s0", date="2024-03-02")
+    assert rounds(late, path=tmp_path) == [("topics", "1"), ("extract", "3 4 5 6"), ("extract", "7 8")]
+
+
 @pytest.mark.parametrize(("number", "has_round"), [(20, False), (21, True)])
 def test_topics_are_written_when_more_than_twenty_records_came(tmp_path, number, has_round):
     calls = rounds(talk(count_lines(0, number), "hi"), path=tmp_path)
