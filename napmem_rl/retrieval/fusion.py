@@ -88,7 +88,7 @@ def find_top(scores: np.ndarray, recency: np.ndarray, depth: int) -> np.ndarray:
     return hits[np.lexsort((-recency[hits], -scores[hits]))][: max(depth, 0)]
 
 
-def compute_rrf_scores(rankings: Sequence[Sequence[int] | np.ndarray], *, rrf_k: int = RRF_K) -> dict[int, float]:
+def compute_rrf_scores(rankings: Sequence[Sequence[int]], *, rrf_k: int = RRF_K) -> dict[int, float]:
     """Fused score of every position that occurs in a ranking.
 
     Example: ``compute_rrf_scores([[3, 5], [5]])`` gives ``{3: 1/61, 5: 1/62 + 1/61}``.
@@ -96,14 +96,13 @@ def compute_rrf_scores(rankings: Sequence[Sequence[int] | np.ndarray], *, rrf_k:
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, position in enumerate(ranking, start=1):
-            scores[int(position)] = scores.get(int(position), 0.0) + 1.0 / (rrf_k + rank)
+            scores[position] = scores.get(position, 0.0) + 1.0 / (rrf_k + rank)
     return scores
 
 
-def rank_rrf(scores: Sequence[np.ndarray], recency: np.ndarray, *, k: int, rrf_k: int = RRF_K) -> list[int]:
-    """The k best positions by reciprocal rank fusion of one ranking per array of scores, [n] each; see `find_top`."""
-    depth = max(CANDIDATES, 2 * k)
-    fused = compute_rrf_scores([find_top(array, recency, depth) for array in scores], rrf_k=rrf_k)
+def rank_rrf(rankings: Sequence[np.ndarray], recency: np.ndarray, *, k: int, rrf_k: int = RRF_K) -> list[int]:
+    """The k best positions by reciprocal rank fusion of rankings, best first; equal scores put the more recent ([n]) first."""
+    fused = compute_rrf_scores([ranking.tolist() for ranking in rankings], rrf_k=rrf_k)
     return sorted(fused, key=lambda position: (-fused[position], -recency[position]))[:k]
 
 

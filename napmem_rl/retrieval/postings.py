@@ -69,21 +69,18 @@ class Postings:
 class WordIndex:
     """BM25 over consecutive runs of passages, as one. Word statistics are those of all passages, also when a search is limited to some of them."""
 
-    def __init__(self, parts: Sequence[Postings], *, k1: float = K1, b: float = B) -> None:
-        """Args:
-        parts: inverted lists of consecutive passages, together [n].
-        k1, b: see `K1` and `B`.
-        """
+    def __init__(self, parts: Sequence[Postings]) -> None:
+        """Args: parts: inverted lists of consecutive passages, together [n]."""
         self.parts = tuple(parts)
         self._total = sum(len(part) for part in self.parts)
         num_words = sum(int(part.lengths.sum(dtype=np.int64)) for part in self.parts)
         average = num_words / max(self._total, 1) or 1.0
-        self._norms = tuple((k1 * (1 - b + b * part.lengths / average)).astype(np.float32) for part in self.parts)  # [part] each
+        self._norms = tuple((K1 * (1 - B + B * part.lengths / average)).astype(np.float32) for part in self.parts)  # [part] each
 
     def compute_scores(self, words: Sequence[str]) -> np.ndarray:
         """BM25 of every passage for a query's words (repeated ones count as often), [n] float32; 0 where none occurs.
 
-        score = sum over words of idf · count / (count + k1 (1 - b + b length / average length)), idf = ln(1 + (n - df + 0.5) / (df + 0.5)).
+        score = sum over words of idf · count / (count + K1 (1 - B + B length / average length)), idf = ln(1 + (n - df + 0.5) / (df + 0.5)).
         """
         scores = np.zeros(self._total, dtype=np.float32)
         for word, repeats in Counter(words).items():

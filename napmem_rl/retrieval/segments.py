@@ -3,7 +3,8 @@
 ::
 
     <directory>/<level>-<number of passages>-<prefix key>-words/              inverted lists
-    <directory>/<level>-<number of passages>-<prefix key>-<encoder>-<digest>/ vectors of one encoder, half precision
+    <directory>/<level>-<number of passages>-<prefix key>-tantivy/            inverted lists of very many passages
+    <directory>/<level>-<number of passages>-<prefix key>-<encoder>-<digest>/ vectors of one encoder, half precision; a graph over very many
 
 Each is a directory that comes whole or not at all, with a `meta.json` that holds a checksum of every file. All of it is derived: what is missing, damaged or
 of another format is computed again, and the log says why.
@@ -18,7 +19,7 @@ import re
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,12 +27,17 @@ import numpy as np
 
 from napmem_rl.atomic import swap_directories
 from napmem_rl.retrieval.encoder import Encoder
+from napmem_rl.retrieval.hnsw import HnswGraph
 from napmem_rl.retrieval.passages import PassageSource
 from napmem_rl.retrieval.postings import Postings
+from napmem_rl.retrieval.tantivy_words import TantivyWords, write_tantivy
 
 FORMAT = 1  # of these files and of the passages' texts: raise it where either changes
 META = "meta.json"
 WORDS = "words"
+TANTIVY = "tantivy"
+VECTORS = "vectors.npy"
+GRAPH = "graph.faiss"
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 24  # bytes of one step of a checksum
 _Part = TypeVar("_Part")
@@ -52,24 +58,51 @@ class SegmentStore:
         """The longest stored inverted lists that `source` begins with, memory-mapped; None where there are none."""
         return self._load_longest(source, WORDS, _read_words)
 
+    def load_tantivy(self, source: PassageSource) -> TantivyWords | None:
+        """The longest stored lists of tantivy that `source` begins with; None where there are none."""
+        return self._load_longest(source, TANTIVY, _read_tantivy)
+
+    def load_graph(self, source: PassageSource, encoder: Encoder) -> tuple[HnswGraph, np.ndarray] | None:
+        """The longest stored vectors that `source` begins with and the graph over them; None where there are none, or none with a graph."""
+        return self._load_longest(source, name_vectors(encoder), lambda path, stop: _read_graph(path, stop, encoder), needs=GRAPH)
+
     def load_vectors(self, source: PassageSource, encoder: Encoder) -> np.ndarray | None:
         """The longest stored vectors of `encoder` that `source` begins with, [stop, dim] float16, memory-mapped; None where there are none."""
         return self._load_longest(source, name_vectors(encoder), lambda path, stop: _read_vectors(path, stop, encoder))
 
+    def count_sealed(self, source: PassageSource, encoder: Encoder | None, *, is_large: bool) -> int:
+        """How many of the first passages of `source` have all their files. `is_large`: tantivy's lists and a graph."""
+        kinds = [(TANTIVY if is_large else WORDS, META), *([] if encoder is None else [(name_vectors(encoder), GRAPH if is_large else META)])]
+        return min(max((stop for stop, path in self._find(source, kind) if (path / needs).exists()), default=0) for kind, needs in kinds)
+
     def save_words(self, source: PassageSource, postings: Postings) -> None:
         """Store the inverted lists of all of `source`, in place of shorter ones."""
 
-        def write(path: Path) -> None:
+        def write(path: Path) -> dict[str, Any]:
             for name in ("starts", "passages", "counts", "lengths"):
                 np.save(path / f"{name}.npy", getattr(postings, name), allow_pickle=False)
             (path / "vocabulary.json").write_text(json.dumps(list(postings.vocabulary), ensure_ascii=False), encoding="utf-8")
+            return {}
 
-        self._save(source, WORDS, {}, write)
+        self._save(source, WORDS, write)
 
-    def save_vectors(self, source: PassageSource, encoder: Encoder, vectors: np.ndarray) -> None:
-        """Store the vectors of all of `source`, [n, dim] float16, in place of shorter ones."""
-        meta = {"encoder": encoder.name, "dim": encoder.dim}
-        self._save(source, name_vectors(encoder), meta, lambda path: np.save(path / "vectors.npy", vectors, allow_pickle=False))
+    def save_tantivy(self, source: PassageSource, base: TantivyWords | None) -> None:
+        """Store all of `source` in tantivy; what `base` holds is taken over as it is."""
+        self._save(source, TANTIVY, lambda path: {"num_words": write_tantivy(path / TANTIVY, source, base)})
+
+    def save_vectors(self, source: PassageSource, encoder: Encoder, vectors: np.ndarray, *, with_graph: bool) -> None:
+        """Store the vectors of all of `source`, [n, dim] float16, in place of shorter ones. `with_graph`: and a graph over them, out of a shorter one's."""
+
+        def write(path: Path) -> dict[str, Any]:
+            np.save(path / VECTORS, vectors, allow_pickle=False)
+            if with_graph:
+                shorter = self.load_graph(source, encoder)  # one of our own, since it grows
+                graph = shorter[0] if shorter else HnswGraph.build(vectors)
+                graph.add(vectors)
+                graph.save(path / GRAPH)
+            return {"encoder": encoder.name, "dim": encoder.dim}
+
+        self._save(source, name_vectors(encoder), write)
 
     def _find(self, source: PassageSource, kind: str) -> Iterator[tuple[int, Path]]:
         """Stored runs that `source` begins with, longest first, as (number of passages, directory)."""
@@ -80,8 +113,10 @@ class SegmentStore:
             if stop <= len(source) and (source.prefix_key(stop) or "")[:16] == key:
                 yield stop, self._directory / name
 
-    def _load_longest(self, source: PassageSource, kind: str, read: Callable[[Path, int], _Part]) -> _Part | None:
+    def _load_longest(self, source: PassageSource, kind: str, read: Callable[[Path, int], _Part], *, needs: str = META) -> _Part | None:
         for stop, path in self._find(source, kind):
+            if not (path / needs).exists():
+                continue
             try:
                 _check_files(path)
                 return read(path, stop)
@@ -89,7 +124,7 @@ class SegmentStore:
                 _LOG.warning("%s cannot be used (%s); it is computed again", path, error)
         return None
 
-    def _save(self, source: PassageSource, kind: str, meta: Mapping[str, Any], write: Callable[[Path], None]) -> None:
+    def _save(self, source: PassageSource, kind: str, write: Callable[[Path], dict[str, Any]]) -> None:
         """Write one run as a whole and remove the shorter ones that it holds. Nothing is written where the passages do not end with a commit."""
         stop, key = len(source), source.prefix_key(len(source))
         if key is None or stop == 0:
@@ -98,11 +133,11 @@ class SegmentStore:
         fresh = self._directory / f".{path.name}.{uuid.uuid4().hex}.tmp"
         try:
             fresh.mkdir(parents=True)
-            write(fresh)
-            sums = {file.name: _sum_file(file) for file in fresh.iterdir()}
+            meta = write(fresh)
+            sums = {str(file.relative_to(fresh)): _sum_file(file) for file in fresh.rglob("*") if file.is_file()}
             (fresh / META).write_text(json.dumps({"format": FORMAT, "files": sums, **meta}), encoding="utf-8")
             swap_directories(fresh, path)
-        except OSError as error:
+        except (OSError, ValueError, RuntimeError) as error:  # of the system, of tantivy, of faiss
             _LOG.warning("%s cannot be written (%s); each process computes it again", path, error)
             return
         finally:
@@ -127,10 +162,19 @@ def _read_words(path: Path, stop: int) -> Postings:
 
 
 def _read_vectors(path: Path, stop: int, encoder: Encoder) -> np.ndarray:
-    vectors = np.load(path / "vectors.npy", mmap_mode="r", allow_pickle=False)
+    vectors = np.load(path / VECTORS, mmap_mode="r", allow_pickle=False)
     if vectors.shape != (stop, encoder.dim) or vectors.dtype != np.float16:
         raise ValueError(f"vectors {vectors.shape} of {vectors.dtype}; expected ({stop}, {encoder.dim}) of float16")
     return vectors
+
+
+def _read_graph(path: Path, stop: int, encoder: Encoder) -> tuple[HnswGraph, np.ndarray]:
+    vectors = _read_vectors(path, stop, encoder)
+    return HnswGraph.load(path / GRAPH, vectors), vectors
+
+
+def _read_tantivy(path: Path, stop: int) -> TantivyWords:
+    return TantivyWords(path / TANTIVY, stop, json.loads((path / META).read_text(encoding="utf-8"))["num_words"])
 
 
 def _check_files(path: Path) -> None:
