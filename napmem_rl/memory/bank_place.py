@@ -37,9 +37,7 @@ def replace_bank(fresh: Path, path: Path, bank_id: str) -> None:
     Raises:
         BankError: another process writes the bank at `path`.
     """
-    for entry in (*fresh.rglob("*"), fresh):
-        if INDEX_DIR not in entry.relative_to(fresh).parts and entry.name != LOCK_FILE:  # the index is derived, and checked when it is read
-            sync_path(entry)
+    sync_bank(fresh)
     lock = BankLock.acquire(path, bank_id) if (path / BANK_FILE).exists() else None
     try:
         swap_directories(fresh, path)
@@ -47,6 +45,13 @@ def replace_bank(fresh: Path, path: Path, bank_id: str) -> None:
     finally:
         if lock is not None:
             lock.release()
+
+
+def sync_bank(path: Path) -> None:
+    """Make a bank that was written without `durable` survive a power cut. Its index is derived, and checked when it is read."""
+    for entry in (*path.rglob("*"), path):
+        if INDEX_DIR not in entry.relative_to(path).parts and entry.name != LOCK_FILE:
+            sync_path(entry)
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -1,7 +1,8 @@
 """Many users' memories in one run: banks side by side over one client, each resumable, each with an account of what was done and what is left.
 
 A bank is built in place, commit by commit (`pyramid_builder`); a run that was stopped, or ran out of its budget, is followed by one that does only what is
-missing. One bank's failure is told in its summary and does not hold up the others.
+missing. One bank's failure is told in its summary and does not hold up the others. A new bank of the writer `rules` is synced to the disk when it is finished,
+not at each commit: a killed process costs nothing, a power cut before that may cost the bank, which is then built again.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from napmem_rl.errors import BankError, BudgetError, DataError
 from napmem_rl.llm.base import Usage
 from napmem_rl.llm.openai_client import OpenAIChat
 from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.memory.bank_place import sync_bank
 from napmem_rl.memory.bank_writer import BankWriter
 from napmem_rl.memory.build_report import BuildReport
 from napmem_rl.memory.builder import load_writer
 from napmem_rl.memory.pyramid_builder import PyramidBuilder
+from napmem_rl.memory.storage import BANK_FILE
 from napmem_rl.memory.writer_settings import LLMSettings, build_client, build_llm_writer, check_client
 from napmem_rl.memory.writers.base import MemoryWriter
 from napmem_rl.memory.writers.llm import LLMWriter
@@ -183,8 +186,10 @@ class _Run:
         writer = self._make_writer()
         done: BuildReport | None = None
         problem: str | None = None
+        path = self._out / bank_id
+        durable = self._settings is not None or (path / BANK_FILE).exists()  # word lists would wait for the disk most of the time
         try:
-            with BankWriter.open(self._out / bank_id, bank_id=bank_id, writer=writer.name) as bank:
+            with BankWriter.open(path, bank_id=bank_id, writer=writer.name, durable=durable) as bank:
                 builder = PyramidBuilder(bank, writer, encoder=self._encoder)
                 try:
                     await builder.add(self._banks[bank_id])
@@ -193,6 +198,8 @@ class _Run:
                     problem = error.message
                 finally:
                     done = builder.report()
+            if not durable:
+                sync_bank(path)
             return self._summarise(bank_id, writer, done, problem)
         except (BankError, OSError) as error:
             return self._summarise(bank_id, writer, done, str(error))
