@@ -79,6 +79,10 @@ class Snapshot:
         """The Markdown files by name: one for each track, and the profile's."""
         return {track.file_name: render_track(track) for track in self.tracks} | {PROFILE_FILE: render_profile(self.profile)}
 
+    def over(self, messages: MessageTable, revisions: RevisionTable) -> Snapshot:
+        """The same tracks and profile over these tables."""
+        return replace(self, messages=messages, revisions=revisions)
+
     def with_levels(self, changes: Changes) -> Snapshot:
         """The snapshot with the tracks and the profile of these changes."""
         tracks = self.tracks if changes.tracks is None else tuple(sorted(changes.tracks, key=lambda track: track.file_name))

@@ -63,14 +63,18 @@ class FileLines:
 class TailLines:
     """A log, and lines after it that are in memory alone."""
 
-    def __init__(self, base: Lines, num_bytes: int, tail: bytes) -> None:
-        self._base, self._num_bytes, self._tail = base, num_bytes, tail
+    def __init__(self, base: Lines, num_bytes: int) -> None:
+        self._base, self._num_bytes, self._tail = base, num_bytes, bytearray()
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Add lines at the end."""
+        self._tail += b"".join(line + b"\n" for line in lines)
 
     def read(self, start: int, stop: int) -> bytes:
         """See `Lines`; a range that spans both parts is joined."""
         cut = self._num_bytes
         head = self._base.read(start, min(stop, cut)) if start < cut else b""
-        return head + self._tail[max(start - cut, 0) : max(stop - cut, 0)]
+        return head + bytes(self._tail[max(start - cut, 0) : max(stop - cut, 0)])
 
 
 class _Table:
@@ -192,10 +196,10 @@ class MessageTable(_Table, Sequence[Message]):
         self._ids.append(id_hashes, self._rows)
         return MessageTable(self.log, self._rows, self._ids, self._sessions, self.keys, self._speakers)
 
-    def forked(self) -> MessageTable:
-        """The same table, to which can be added without a trace in this one."""
+    def forked(self, log: Lines) -> MessageTable:
+        """The same table over a copy of its log, to which can be added without a trace in this one."""
         rows, names = GrowingRows(self.rows.copy()), (Names(self.session_names), Names(self.speaker_names))
-        return MessageTable(self.log, rows, self._ids.forked(), names[0], dict(self.keys), names[1])
+        return MessageTable(log, rows, self._ids.forked(), names[0], dict(self.keys), names[1])
 
 
 class RevisionTable(_Table):
@@ -288,10 +292,10 @@ class RevisionTable(_Table):
         current[[slot for _, slot in ends]] = -1
         return RevisionTable(self.log, self._rows, self._ids, self._sessions, self.keys, self._ends, current)
 
-    def forked(self) -> RevisionTable:
-        """The same table, to which can be added without a trace in this one."""
+    def forked(self, log: Lines) -> RevisionTable:
+        """The same table over a copy of its log, to which can be added without a trace in this one."""
         rows, ends = GrowingRows(self.rows.copy()), GrowingRows(self.ends.copy())
-        return RevisionTable(self.log, rows, self._ids.forked(), Names(self.session_names), dict(self.keys), ends, self.current)
+        return RevisionTable(log, rows, self._ids.forked(), Names(self.session_names), dict(self.keys), ends, self.current)
 
     def _append_rows(self, records: Sequence[Record], lines: Sequence[bytes], slots: Sequence[int]) -> None:
         id_hashes = [hash_id(record.record_id) for record in records]
