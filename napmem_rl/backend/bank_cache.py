@@ -10,7 +10,7 @@ from pathlib import Path
 
 from napmem_rl.errors import BankError
 from napmem_rl.memory.bank import MemoryBank
-from napmem_rl.memory.storage import BANKS_VARIABLE
+from napmem_rl.memory.storage import BANKS_VARIABLE, find_bank_dir
 from napmem_rl.retrieval.encoder import Encoder
 
 MAX_OPEN_BANKS = 256
@@ -45,7 +45,7 @@ class BankCache:
         """The bank of this id.
 
         Raises:
-            BankError: missing, broken, of another version than the job started with, or not a bank of this job.
+            BankError: missing, broken, without the version that the job started with, or not a bank of this job.
         """
         if bank_id not in self._versions:
             raise BankError.of(f"bank {bank_id}", "is not a bank of this job", expected="one that a row of data.train_files or data.val_files names")
@@ -64,4 +64,5 @@ class BankCache:
             raise
 
     def _open(self, bank_id: str) -> MemoryBank:
-        return MemoryBank.open(self._banks_dir / bank_id, encoder=self._encoder, expected_version=self._versions[bank_id], rrf_k=self._rrf_k)
+        path = find_bank_dir(self._banks_dir, bank_id)  # the version of the job's start, also where the bank has grown since
+        return MemoryBank.open(path, encoder=self._encoder, version=self._versions[bank_id], rrf_k=self._rrf_k)

@@ -19,6 +19,7 @@ from napmem_rl.backend.cluster_needs import GIB
 from napmem_rl.config.provenance import find_versions
 from napmem_rl.errors import BankError
 from napmem_rl.memory.bank_store import compute_stored_version
+from napmem_rl.memory.storage import find_bank_dir
 
 MAX_HASHED_BYTES = 64 << 20  # larger files (weights) are compared by size
 REACH_TIMEOUT_S = 10.0
@@ -62,7 +63,7 @@ def look(question: Question) -> NodeFacts:
         code=compute_code_version(),
         code_path=str(Path(napmem_rl.__file__).parent),
         banks_dir=str(banks_dir),
-        banks={bank_id: read_bank_version(banks_dir / bank_id) for bank_id in question.bank_ids},
+        banks={bank_id: read_bank_version(find_bank_dir(banks_dir, bank_id)) for bank_id in question.bank_ids},
         files={key: fingerprint(Path(path).expanduser()) for key, path in question.paths.items()},
         run_dir_problem=check_run_dir(Path(question.run_dir), question.shared_file),
         free_disk_bytes=_free_bytes(Path(question.run_dir)),

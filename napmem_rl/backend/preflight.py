@@ -18,6 +18,7 @@ from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import Pairs, check_job_splits
 from napmem_rl.errors import BankError, ConfigError, DataError
 from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.memory.storage import find_bank_dir
 from napmem_rl.retrieval.encoder import ENCODER_NAMES, check_encoder
 from napmem_rl.rewards.judge import build_judge
 
@@ -108,7 +109,7 @@ def _load_pairs(recipe: Recipe, dotted: str) -> Pairs:
 def _verify_bank(recipe: Recipe, bank_id: str) -> str:
     if recipe.memory.banks is None:
         raise ConfigError.of(f"recipe {recipe.path}, key memory.banks", "is not given", fix="Give data.dir, or memory.banks itself.")
-    bank = MemoryBank.open(Path(recipe.memory.banks) / bank_id)
+    bank = MemoryBank.open(find_bank_dir(Path(recipe.memory.banks), bank_id))
     if bank.bank_id != bank_id:
         raise BankError.of(f"bank {bank.path}", "is that of another user", got=bank.bank_id, expected=repr(bank_id), fix="Build it again under its own id.")
     return bank.version

@@ -22,6 +22,7 @@ from napmem_rl.data.worlds import UNKNOWN, SyntheticQuestion, SyntheticUser, all
 from napmem_rl.llm.token_context import encode_plain
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.builder import build_bank
+from napmem_rl.memory.storage import find_bank_dir
 from napmem_rl.memory.writers.rules import build_pyramid
 from napmem_rl.retrieval.encoder import Encoder, load_encoder
 from napmem_rl.schema import AnswerKey, Status, Task, ToolCall, ToolResult
@@ -56,8 +57,8 @@ def _build_banks(users: Sequence[SyntheticUser], banks_dir: Path, memory: Memory
     encoder = load_encoder(memory.encoder)
     versions = {}
     for user in users:
-        versions[user.bank_id] = build_bank(banks_dir / user.bank_id, bank_id=user.bank_id, messages=user.messages, writer=memory.writer)
-        MemoryBank.open(banks_dir / user.bank_id, encoder=encoder, rrf_k=memory.rrf_k).build_index()
+        versions[user.bank_id] = build_bank(find_bank_dir(banks_dir, user.bank_id), bank_id=user.bank_id, messages=user.messages, writer=memory.writer)
+        MemoryBank.open(find_bank_dir(banks_dir, user.bank_id), encoder=encoder, rrf_k=memory.rrf_k).build_index()
     return versions
 
 
@@ -88,7 +89,7 @@ class World:
     def __init__(self, data_dir: Path, users: Sequence[SyntheticUser], memory: MemoryConfig, agent: AgentConfig, encoder: Encoder | None) -> None:
         self.users = tuple(users)
         self._limits = ToolLimits(top_k=memory.top_k, max_result_tokens=agent.max_result_tokens, max_episode_tokens=agent.max_episode_tool_tokens)
-        self.banks = {user.bank_id: MemoryBank.open(data_dir / "banks" / user.bank_id, encoder=encoder, rrf_k=memory.rrf_k) for user in users}
+        self.banks = {user.bank_id: MemoryBank.open(find_bank_dir(data_dir / "banks", user.bank_id), encoder=encoder, rrf_k=memory.rrf_k) for user in users}
 
     @property
     def items(self) -> list[tuple[Task, AnswerKey]]:

@@ -20,6 +20,7 @@ from napmem_rl.errors import ConfigError, DataError, LLMError
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.build_many import build_many
 from napmem_rl.memory.builder import build_bank
+from napmem_rl.memory.storage import find_bank_dir
 from napmem_rl.memory.writer_settings import LLMSettings
 from napmem_rl.memory.writers.llm_prompts import PROMPT_VERSION
 from napmem_rl.retrieval.encoder import Encoder
@@ -112,8 +113,8 @@ def _build_banks(source: SourceSet, banks: Path, encoder: Encoder | None, llm: L
     versions = {}
     for number, bank in enumerate(source.banks, start=1):
         started = time.perf_counter()
-        versions[bank.bank_id] = build_bank(banks / bank.bank_id, bank.bank_id, bank.messages)
-        opened = MemoryBank.open(banks / bank.bank_id, encoder=encoder, expected_version=versions[bank.bank_id])
+        versions[bank.bank_id] = build_bank(find_bank_dir(banks, bank.bank_id), bank.bank_id, bank.messages)
+        opened = MemoryBank.open(find_bank_dir(banks, bank.bank_id), encoder=encoder, expected_version=versions[bank.bank_id])
         if encoder is not None:
             opened.build_index()
         counts = f"{len(opened.messages)} messages, {len(opened.records)} records, {len(opened.tracks)} topics"
@@ -128,7 +129,7 @@ def _ask_for_banks(source: SourceSet, banks: Path, encoder: Encoder | None, llm:
     if problems:
         fix = "Nothing was written. The same command goes on: replies in the cache are not asked for again."
         raise LLMError.of(f"{len(problems)} of {len(summaries)} banks", f"are not complete ({'; '.join(problems[:3])})", fix=fix)
-    return {summary.bank_id: str(MemoryBank.open(banks / summary.bank_id).version) for summary in summaries}
+    return {summary.bank_id: str(MemoryBank.open(find_bank_dir(banks, summary.bank_id)).version) for summary in summaries}
 
 
 def _describe(source: SourceSet, assigned: Mapping[str, str], versions: Mapping[str, str]) -> dict[str, Any]:

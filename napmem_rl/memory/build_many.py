@@ -27,7 +27,7 @@ from napmem_rl.memory.bank_writer import BankWriter
 from napmem_rl.memory.build_report import BuildReport
 from napmem_rl.memory.builder import load_writer
 from napmem_rl.memory.pyramid_builder import PyramidBuilder
-from napmem_rl.memory.storage import BANK_FILE
+from napmem_rl.memory.storage import BANK_FILE, find_bank_dir
 from napmem_rl.memory.writer_settings import LLMSettings, build_client, build_llm_writer, check_client
 from napmem_rl.memory.writers.base import MemoryWriter
 from napmem_rl.memory.writers.llm import LLMWriter
@@ -186,7 +186,7 @@ class _Run:
         writer = self._make_writer()
         done: BuildReport | None = None
         problem: str | None = None
-        path = self._out / bank_id
+        path = find_bank_dir(self._out, bank_id)
         durable = self._settings is not None or (path / BANK_FILE).exists()  # word lists would wait for the disk most of the time
         try:
             with BankWriter.open(path, bank_id=bank_id, writer=writer.name, durable=durable) as bank:
@@ -219,7 +219,7 @@ class _Run:
             problems.append(f"{len(done.pending)} steps are left: {shown}" + (" …" if len(done.pending) > 3 else ""))
         sizes = {}
         if done is not None and done.version is not None:
-            bank = MemoryBank.open(self._out / bank_id)
+            bank = MemoryBank.open(find_bank_dir(self._out, bank_id))
             sizes = {"num_messages": len(bank.messages), "num_records": len(bank.records), "num_tracks": len(bank.tracks)}
             wanted = {message.message_id for message in self._banks[bank_id] if message.text.strip() or (message.caption or "").strip()}
             missing = sum(bank.message(message_id) is None for message_id in wanted)

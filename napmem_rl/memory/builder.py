@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from napmem_rl.errors import BankError, ConfigError, LLMError
-from napmem_rl.memory.bank import replace_bank
+from napmem_rl.memory.bank_place import build_beside, replace_bank
 from napmem_rl.memory.bank_writer import BankWriter, is_bank_or_empty
 from napmem_rl.memory.build_report import BuildReport
 from napmem_rl.memory.pyramid_builder import PyramidBuilder
@@ -69,17 +67,13 @@ async def build_bank_async(
     path, writer = Path(path), load_writer(bank_id, writer)
     if not is_bank_or_empty(path):
         raise BankError.of(f"bank {bank_id}", f"cannot be written to {path}, which holds something else", fix="Choose an empty or new directory.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.parent / f".{path.name}.new-{uuid.uuid4().hex}"
-    try:
+    with build_beside(path) as fresh:
         report = await grow_bank(fresh, bank_id, messages, writer=writer, encoder=encoder, durable=False)
         if report.pending and not allow_pending:
             steps = "; ".join(f"{step.step}: {step.reason}" for step in report.pending[:3])
             fix = "Nothing was written. Repeat it (answers that are cached are not asked for again), or allow pending steps."
             raise LLMError.of(f"bank {bank_id}", f"{len(report.pending)} steps could not be done ({steps})", fix=fix)
         replace_bank(fresh, path, bank_id)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)  # after the swap this is the old one
     return report
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from napmem_rl.errors import BankError
 from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.memory.storage import find_bank_dir
+from napmem_rl.memory.versions import list_versions
 from napmem_rl.schema import Message, Profile, Record, Track
 
 MAX_CHARACTERS = 4_000_000  # of all memories of a page
@@ -88,12 +90,15 @@ def _open_bank(bank_id: str, banks_dir: Path | None, versions: Mapping[str, str]
     if banks_dir is None:
         notes[bank_id] = "its banks are not at hand"
         return None
-    path = banks_dir / bank_id
-    if Path(bank_id).name != bank_id or bank_id == ".." or not path.is_dir():  # ids come out of a log: none may lead elsewhere
+    try:
+        path = find_bank_dir(banks_dir, bank_id)  # ids come out of a log: none may lead elsewhere
+    except BankError:
+        path = None
+    if path is None or not path.is_dir():
         notes[bank_id] = f"is not in {banks_dir}"
         return None
     try:
-        bank = MemoryBank.open(path)
+        bank = _open_version(path, versions.get(bank_id))
     except BankError as error:
         notes[bank_id] = str(error)
         return None
@@ -101,3 +106,10 @@ def _open_bank(bank_id: str, banks_dir: Path | None, versions: Mapping[str, str]
     if expected is not None and expected != bank.version:
         notes[bank_id] = f"has changed since the run: version {bank.version}, then {expected}; what is shown may differ from what the policy read"
     return bank
+
+
+def _open_version(path: Path, version: str | None) -> MemoryBank:
+    """The bank as it was in this version, where it has it; otherwise its newest."""
+    if version is not None and any(commit.version == version for commit in list_versions(path)):
+        return MemoryBank.open(path, version=version)
+    return MemoryBank.open(path)

@@ -74,10 +74,10 @@ def test_a_bank_is_opened_once_however_many_episodes_ask_for_it_at_the_same_time
     assert all(bank is banks[0] for bank in banks)
 
 
-def test_banks_not_of_this_job_or_of_another_version_are_refused(tmp_path):
+def test_banks_not_of_this_job_or_without_its_version_are_refused(tmp_path):
     make_bank(tmp_path / "ana")
     cache = BankCache(tmp_path, encoder=None, versions={"ana": "other"}, rrf_k=60)
-    with pytest.raises(BankError, match="another version"):
+    with pytest.raises(BankError, match="holds no version other"):
         asyncio.run(cache.get("ana"))
     with pytest.raises(BankError, match="not a bank of this job"):
         asyncio.run(cache.get("../secrets"))
