@@ -36,6 +36,7 @@ class ScriptedWriter:
     """See the module. Attributes: `calls`, every call as (step, what it was about); `faults`, by number of a call (from 0): raised in its place."""
 
     name = "scripted"
+    turns_per_flush: int | None = None
     num_related = 10
 
     def __init__(self, *, before_call: Callable[[str], None] | None = None, asks_for_profile: bool = False) -> None:

@@ -58,6 +58,13 @@ def test_batches_follow_one_schedule_over_all_sessions_of_a_bank(tmp_path):
     assert [len(about.split()) // 2 for _, about in writer.steps("extract")][6:] == [5, 2]
 
 
+def test_a_writer_may_have_a_schedule_of_its_own(tmp_path):
+    writer = ScriptedWriter()
+    writer.turns_per_flush = 3
+    grow(tmp_path / "b", talk(*["hi"] * 4) + talk("hi", first=9, session="s2"), writer)
+    assert [about for _, about in writer.steps("extract")] == ["1 2 3 4 5 6", "7 8", "9 10"]
+
+
 def test_messages_are_there_before_anything_is_drawn_from_them(tmp_path):
     report = grow(tmp_path / "b", talk("add tea green"), ScriptedWriter(before_call=Faults("extract", 1)), finish=False)
     assert read_notes(tmp_path / "b")[0] == "s1: 2 messages"
@@ -377,6 +384,8 @@ def test_a_batch_that_fails_again_and_again_lets_the_rest_pass_and_is_retried_at
     assert texts(tmp_path / "b") == ["city s2", "city s3", "city s4"] and report.counts["extraction_failed"] == MAX_ATTEMPTS
     assert [(step.step, step.attempts) for step in report.pending] == [("records of msg:1 to msg:2", MAX_ATTEMPTS)]
     assert grow(tmp_path / "b", [], writer).is_complete and texts(tmp_path / "b")[-1] == "tea green"
+    again = ScriptedWriter(before_call=Faults("extract", *range(1, MAX_ATTEMPTS + 1)))
+    assert grow(tmp_path / "c", [message for session in sessions for message in session], again).is_complete  # in one run, its end included
 
 
 def test_what_stays_undone_is_reported_with_its_reason_and_kept(tmp_path):
