@@ -35,6 +35,7 @@ setup(
         "PyStemmer",
         "python-dateutil",
         "PyYAML",
+        "tantivy",
     ],
     extras_require={
         # one machine without a GPU: the transformers rollout server
