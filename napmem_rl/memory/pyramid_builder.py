@@ -3,7 +3,7 @@
 For each session in time order::
 
     append its messages                                                       one commit: what was said is safe before anything is made of it
-    for each batch of complete turns (`flush_schedule`), the rest at the end:
+    for each batch of complete turns (`flush_schedule`, or what the writer wants), the rest at the end:
         a round of topics, if the session is new or the day is, and records are unprocessed
         extract records, recent ones as background; reconcile each with the related live records        one commit
         a round of topics, if more than 20 records came since the last; the profile, if it is due    one commit each
@@ -22,15 +22,16 @@ session", appendix B "once topic tracks become available").
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
-from napmem_rl.errors import BudgetError, LLMError, PolicyOutputError
+from napmem_rl.errors import BudgetError, LLMError, NapMemError, PolicyOutputError
 from napmem_rl.memory.bank_writer import BankWriter
 from napmem_rl.memory.build_report import BuildReport, Cause, PendingStep
 from napmem_rl.memory.build_state import BuildState, Checkpoint, Failure, Span, adopt_state, parse_state
-from napmem_rl.memory.changes import Changes, error_of, find_change_problems, relink
+from napmem_rl.memory.changes import Changes, error_of, relink
 from napmem_rl.memory.drawing import BatchDrawing
 from napmem_rl.memory.flush_schedule import compute_flush_size, cut_batch
 from napmem_rl.memory.profile_check import MAX_PROFILE_CHARS, check_profile
@@ -45,6 +46,7 @@ from napmem_rl.schema import Message, Record
 MAX_NEW_RECORDS_TOPICS = 20  # NapMem appendix B: a round when more have accumulated
 MAX_NEW_RECORDS_PROFILE = 50  # NapMem appendix B: a refresh when more have accumulated
 MAX_ATTEMPTS = 3  # of one batch before it no longer holds up the rest; ours
+MAX_REASON_CHARS = 300
 
 
 class PyramidBuilder:
@@ -84,11 +86,10 @@ class PyramidBuilder:
             BankError: a message is malformed, or an id comes again with other content. Nothing of `messages` was stored.
         """
         arrival = sift_messages(self._bank.bank_id, messages, self._bank.message)
-        everything = Changes(messages=tuple(message for session in arrival.sessions for message in session))
-        problems = find_change_problems(everything, self._bank.snapshot, self._bank.tracks, self._bank.profile)
+        problems = self._bank.snapshot.find_problems(Changes(messages=tuple(message for session in arrival.sessions for message in session)))
         if problems:
             raise error_of(f"bank {self._bank.bank_id}", problems, fix="Nothing was written.")
-        late = count_late(arrival.sessions, max((message.time for message in self._bank.messages[-1:]), default=""))
+        late = count_late(arrival.sessions, self._state.newest)
         counted = {Cause.MESSAGES_KNOWN: arrival.num_known, Cause.MESSAGES_EMPTY: arrival.num_empty, Cause.MESSAGES_LATE: late}
         self._run_counts.update({cause: number for cause, number in counted.items() if number})
         await self._advance()
@@ -143,14 +144,15 @@ class PyramidBuilder:
     def _append(self, session: Sequence[Message]) -> None:
         """Raw messages first: they are safe whatever becomes of the rest."""
         start = len(self._bank.messages)
-        state = replace(self._state, waiting=(*self._state.waiting, Span(start=start, stop=start + len(session))))
+        waiting = (*self._state.waiting, Span(start=start, stop=start + len(session)))
+        state = replace(self._state, waiting=waiting, newest=max(self._state.newest, session[-1].time))
         changes = Changes(messages=tuple(session), note=f"{session[0].session_id}: {len(session)} messages")
         self._commit(changes, state, [Cause.MESSAGES_ADDED] * len(session))
 
     def _cut(self, span: Span) -> tuple[Message, ...]:
         """The next batch of what waits."""
         messages = self._bank.messages[span.start : span.stop]
-        return tuple(messages[: cut_batch(messages, compute_flush_size(self._state.num_flushes))])
+        return tuple(messages[: cut_batch(messages, self._writer.turns_per_flush or compute_flush_size(self._state.num_flushes))])
 
     async def _retry_set_aside(self, *, stop_at_failure: bool) -> None:
         for span in self._state.set_aside:
@@ -166,8 +168,8 @@ class PyramidBuilder:
         except BudgetError:
             raise
         except LLMError as error:
-            failure = f"{what}: {error}"
-            self._commit(Changes(note=f"put off: {failure}"), self._put_off(span, len(batch), str(error)), [Cause.EXTRACTION_FAILED])
+            reason = _describe(error)
+            self._commit(Changes(note=f"put off: {what}: {reason}"), self._put_off(span, len(batch), reason), [Cause.EXTRACTION_FAILED])
             return False
         finally:
             self._related.forget_drafts()
@@ -216,15 +218,16 @@ class PyramidBuilder:
 
     async def _write_topics(self, why: str) -> None:
         """A round of topics: committed as a whole, or rolled back and put off."""
-        desk = TopicRound(self._bank.tracks, self._list_new(self._state.topics), find_record=self._bank.record, next_track=self._state.next_track)
+        desk = TopicRound(self._bank.tracks, list(self._find_new(self._state.topics)), find_record=self._bank.record, next_track=self._state.next_track)
         try:
             await self._writer.write_topics(desk, self._bank.records)
         except BudgetError:
             raise
         except (LLMError, PolicyOutputError) as error:
-            state = replace(self._state, topics=self._state.topics.fail(str(error)))
+            reason = _describe(error)
+            state = replace(self._state, topics=self._state.topics.fail(reason))
             causes = [Cause.TOPIC_ROUND_FAILED, *[Cause.TRACK_WRITES_REFUSED] * desk.num_refused]
-            self._commit(Changes(note=f"topics put off ({why}): {error}"), state, causes)
+            self._commit(Changes(note=f"topics put off ({why}): {reason}"), state, causes)
             return
         before, after = tuple(self._bank.tracks), desk.list_tracks()
         profile = carry_over(self._bank.profile, before, after, desk.merged, self._bank.record)
@@ -250,7 +253,7 @@ class PyramidBuilder:
 
     async def _write_profile(self) -> None:
         """A new profile, or the old one as it is."""
-        new = self._list_new(self._state.profile)
+        new = list(self._find_new(self._state.profile))
         tracks, old = self._bank.tracks, self._bank.profile
         times = [old.time, *(item.time for item in (*tracks, *new))]
         done = replace(self._state, profile=Checkpoint(next_record=self._state.next_record))
@@ -264,18 +267,19 @@ class PyramidBuilder:
             raise
         except (LLMError, PolicyOutputError) as error:
             cause = Cause.PROFILE_FAILED if isinstance(error, LLMError) else Cause.PROFILE_REFUSED
-            state = replace(self._state, profile=replace(self._state.profile.fail(str(error)), is_due=False))
-            self._commit(Changes(note=f"profile put off: {error}"), state, [cause])
+            reason = _describe(error)
+            state = replace(self._state, profile=replace(self._state.profile.fail(reason), is_due=False))
+            self._commit(Changes(note=f"profile put off: {reason}"), state, [cause])
             return
         self._commit(Changes(profile=profile, note="profile"), done, [Cause.PROFILES_WRITTEN])
 
-    def _list_new(self, point: Checkpoint) -> list[Record]:
-        """Live records that were created or revised since a checkpoint, oldest number first."""
+    def _find_new(self, point: Checkpoint) -> Iterator[Record]:
+        """Live records that were revised or created since a checkpoint: first the older ones that were revised, then the created ones in order."""
         created = (f"rec:{number}" for number in range(point.next_record, self._state.next_record))
-        return [record for record_id in (*point.revised, *created) if (record := self._bank.record(record_id))]
+        return (record for record_id in chain(point.revised, created) if (record := self._bank.record(record_id)) is not None)
 
     def _has_new(self, point: Checkpoint) -> bool:
-        return bool(self._list_new(point))
+        return any(True for _ in self._find_new(point))
 
     def _list_drawn_messages(self) -> Sequence[Message]:
         """The bank's messages, read where they are asked for, without those that wait for extraction."""
@@ -311,4 +315,10 @@ def _load_state(bank: BankWriter) -> BuildState:
     state: Any = bank.state
     if state:
         return parse_state(bank.bank_id, state)
-    return adopt_state((record.record_id for record in bank.records), (track.track_id for track in bank.tracks))
+    times = (message.time for message in bank.messages)
+    return adopt_state((record.record_id for record in bank.records), (track.track_id for track in bank.tracks), times)
+
+
+def _describe(error: NapMemError) -> str:
+    """Why a step failed, short and writable: a model's or an endpoint's words may be neither."""
+    return error.message.encode("utf-8", "replace").decode()[:MAX_REASON_CHARS]

@@ -91,6 +91,7 @@ class MemoryWriter(Protocol):
     """What writes records, tracks and profile."""
 
     name: str  # kept in the bank, e.g. "rules" or "llm:<model>"
+    turns_per_flush: int | None  # complete turns of a session that are drawn from at once; None: as the flush schedule says (NapMem appendix B)
     num_related: int  # live records that `reconcile` wants to see beside a draft, at most; 0: none are searched for, and every draft is stored
 
     def resume(self, messages: Sequence[Message], records: Sequence[Record]) -> None:

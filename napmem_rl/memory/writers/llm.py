@@ -49,7 +49,7 @@ class LLMWriterConfig:
     max_record_chars: int = 400
     max_records: int = 20  # that one request may write
     max_known: int = 10  # recent records shown as background
-    max_profile_records: int = 60  # new ones shown to the profile writer, the newest
+    max_profile_records: int = 40  # new ones shown to the profile writer, the newest
     topics: TopicLimits = TopicLimits()
 
 
@@ -59,6 +59,7 @@ class LLMWriter:
     Attributes: `name`, `client`, `counts` (what was asked, repaired and given up, over the writer's life).
     """
 
+    turns_per_flush = None
     num_related = 8
 
     def __init__(self, client: ChatClient, config: LLMWriterConfig = LLMWriterConfig()) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from napmem_rl.memory.build_state import number_of
 from napmem_rl.memory.drawing import RECENT_RECORDS
-from napmem_rl.memory.flush_schedule import compute_flush_size, cut_batch
+from napmem_rl.memory.flush_schedule import cut_batch
 from napmem_rl.memory.profile_check import check_profile
 from napmem_rl.memory.reconcile import build_record
 from napmem_rl.memory.sessions import split_sessions
@@ -30,6 +30,7 @@ class RulesWriter:
     """The `rules` writer. One for each bank at a time: it counts what it has seen."""
 
     name = "rules"
+    turns_per_flush = 50  # a session as a whole, as far as it is not endless: a question and its answer fall into one batch
     num_related = 0  # a draft is compared with its own session alone, by `extract_records`
 
     def __init__(self, *, max_sources: int = MAX_SOURCES, max_records_per_message: float | None = None) -> None:
@@ -140,13 +141,12 @@ def build_pyramid(messages: Sequence[Message], writer: RulesWriter | None = None
     """
     writer, by_id = writer or RulesWriter(), {message.message_id: message for message in messages}
     records: list[Record] = []
-    num_flushes = 0
     for session in split_sessions(messages):
         while session:
-            size = cut_batch(session, compute_flush_size(num_flushes))
+            size = cut_batch(session, writer.turns_per_flush)
             for draft in writer.draw(session[:size], records[-RECENT_RECORDS:]):
                 records.append(build_record(f"rec:{len(records) + 1}", draft, draft.source_ids, by_id.get))
-            session, num_flushes = session[size:], num_flushes + 1
+            session = session[size:]
     standing = StandingFacts()
     for record in records:
         standing.add(record, writer.user_names)
