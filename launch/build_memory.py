@@ -31,14 +31,18 @@ def _parse_arguments() -> argparse.Namespace:
 
 @report_errors
 def main() -> int:
-    """Returns 0, 1 where a bank is not complete, or 2 with one message where the input or the settings cannot be used."""
+    """Returns 0, 1 where a bank is not complete, 2 with one message where the input or the settings cannot be used, or 130 where it was interrupted."""
     arguments = _parse_arguments()
     say = functools.partial(print, flush=True)
     settings = read_writer_arguments(arguments)
     loaded = load_messages(arguments.input, on_bad_line=arguments.on_bad_line)
     for line in loaded.describe():
         say(line)
-    summaries = build_many(loaded.banks, arguments.out, settings=settings, encoder=load_encoder(arguments.encoder), report=say)
+    try:
+        summaries = build_many(loaded.banks, arguments.out, settings=settings, encoder=load_encoder(arguments.encoder), report=say)
+    except KeyboardInterrupt:
+        say("interrupted; what is built is kept, and the same command goes on")
+        return 130
     say(summarise_run(summaries))
     return 0 if all(summary.problem is None for summary in summaries) else 1
 

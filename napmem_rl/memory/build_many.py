@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from napmem_rl.atomic import write_file
-from napmem_rl.errors import BankError, BudgetError, DataError
+from napmem_rl.errors import BankError, BudgetError, DataError, NapMemError
 from napmem_rl.llm.base import Usage
 from napmem_rl.llm.openai_client import OpenAIChat
 from napmem_rl.memory.bank import MemoryBank
@@ -200,9 +200,9 @@ class _Run:
                     done = builder.report()
             if not durable:
                 sync_bank(path)
-            return self._summarise(bank_id, writer, done, problem)
-        except (BankError, OSError) as error:
-            return self._summarise(bank_id, writer, done, str(error))
+        except (NapMemError, OSError) as error:
+            problem = str(error)
+        return self._summarise(bank_id, writer, done, problem)
 
     def _make_writer(self) -> MemoryWriter:
         if self._client is None or self._settings is None:
@@ -217,17 +217,24 @@ class _Run:
         if done is not None and done.pending:
             shown = "; ".join(f"{step.step} ({step.reason})" if step.reason else step.step for step in done.pending[:3])
             problems.append(f"{len(done.pending)} steps are left: {shown}" + (" …" if len(done.pending) > 3 else ""))
-        sizes = {}
+        sizes: dict[str, int] = {}
         if done is not None and done.version is not None:
-            bank = MemoryBank.open(find_bank_dir(self._out, bank_id))
-            sizes = {"num_messages": len(bank.messages), "num_records": len(bank.records), "num_tracks": len(bank.tracks)}
-            wanted = {message.message_id for message in self._banks[bank_id] if message.text.strip() or (message.caption or "").strip()}
-            missing = sum(bank.message(message_id) is None for message_id in wanted)
-            problems += [f"{missing} messages are not in the bank yet"] if missing else []
+            try:
+                sizes, missing = self._measure(bank_id)
+                problems += [f"{missing} messages are not in the bank yet"] if missing else []
+            except BankError as error:
+                problems.append(error.message)
         counted = {}
         if isinstance(writer, LLMWriter):
             counted = {"repairs": dict(writer.counts.repairs), "rejections": dict(writer.counts.rejections), "usage": writer.client.usage}
         return BankSummary(bank_id=bank_id, problem="; ".join(problems) or None, counts=dict(done.counts) if done is not None else {}, **sizes, **counted)
+
+    def _measure(self, bank_id: str) -> tuple[dict[str, int], int]:
+        """Items of a bank by level, and how many of its user's messages it does not hold. Raises BankError where it does not open."""
+        bank = MemoryBank.open(find_bank_dir(self._out, bank_id))
+        wanted = {message.message_id for message in self._banks[bank_id] if message.text.strip() or (message.caption or "").strip()}
+        sizes = {"num_messages": len(bank.messages), "num_records": len(bank.records), "num_tracks": len(bank.tracks)}
+        return sizes, sum(bank.message(message_id) is None for message_id in wanted)
 
     async def _tell(self) -> None:
         """A line of progress from time to time."""

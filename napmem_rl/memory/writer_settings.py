@@ -16,7 +16,7 @@ from napmem_rl.memory.writers.llm import LLMWriter, LLMWriterConfig
 from napmem_rl.memory.writers.llm_prompts import PROMPT_VERSION
 
 WRITER_NAMES = ("rules", "llm")
-_DEFAULT_REPLY_TOKENS = LLMWriterConfig().max_reply_tokens
+_DEFAULTS = LLMWriterConfig()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +35,8 @@ class LLMSettings:
     price_out: float = 0.0  # of a million completion tokens
     cache_dir: str | None = None
     structured: str = "json_schema"
-    max_reply_tokens: int = _DEFAULT_REPLY_TOKENS
+    max_reply_tokens: int = _DEFAULTS.max_reply_tokens
+    max_input_chars: int = _DEFAULTS.max_input_chars
     timeout_s: float = 120.0
     max_retries: int = 4
 
@@ -53,11 +54,12 @@ _HELP = {
     "price_out": "price of a million completion tokens",
     "cache_dir": "keep replies here: what was asked once is never paid for again",
     "structured": f"how replies are held to their form: {', '.join(SCHEMA_MODES)} (default: json_schema)",
-    "max_reply_tokens": f"longest reply, thinking included (default: {_DEFAULT_REPLY_TOKENS})",
+    "max_reply_tokens": f"longest reply, thinking included (default: {_DEFAULTS.max_reply_tokens})",
+    "max_input_chars": f"characters of messages in one request (default: {_DEFAULTS.max_input_chars})",
     "timeout_s": "seconds for one request (default: 120)",
     "max_retries": "further tries of a request that failed in passing (default: 4)",
 }
-_INTEGERS = ("concurrency", "max_total_tokens", "max_reply_tokens", "max_retries")
+_INTEGERS = ("concurrency", "max_total_tokens", "max_reply_tokens", "max_input_chars", "max_retries")
 _NUMBERS = ("rpm", "tpm", "max_cost", "price_in", "price_out", "timeout_s")
 _TYPES: dict[str, type] = dict.fromkeys(_INTEGERS, int) | dict.fromkeys(_NUMBERS, float)
 
@@ -85,7 +87,7 @@ def read_writer_arguments(arguments: argparse.Namespace) -> LLMSettings | None:
     settings = replace(LLMSettings(), **given)
     if not settings.model:
         raise ConfigError.of("--writer llm", "no model is named", fix="Give --model, and --base-url unless it is OpenAI's own.")
-    for name in ("concurrency", "max_reply_tokens", "timeout_s"):
+    for name in ("concurrency", "max_reply_tokens", "max_input_chars", "timeout_s"):
         if getattr(settings, name) <= 0:
             raise ConfigError.of(f"--{name.replace('_', '-')}", "is not positive", got=getattr(settings, name))
     if settings.max_retries < 0:
@@ -119,7 +121,9 @@ def build_client(settings: LLMSettings) -> OpenAIChat:
 
 def build_llm_writer(client: OpenAIChat, settings: LLMSettings) -> LLMWriter:
     """A writer for one bank, which counts for itself."""
-    return LLMWriter(client.fork(), LLMWriterConfig(max_reply_tokens=settings.max_reply_tokens))
+    chars = settings.max_input_chars
+    config = LLMWriterConfig(max_reply_tokens=settings.max_reply_tokens, max_input_chars=chars, max_message_chars=min(chars, _DEFAULTS.max_message_chars))
+    return LLMWriter(client.fork(), config)
 
 
 async def check_client(client: OpenAIChat, settings: LLMSettings) -> None:

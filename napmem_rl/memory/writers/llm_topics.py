@@ -15,7 +15,7 @@ from napmem_rl.memory.writers import llm_prompts as prompts
 from napmem_rl.memory.writers.base import TopicDesk
 from napmem_rl.schema import Track
 
-OUT_OF_STEPS = "topics: out_of_steps"
+OUT_OF_STEPS, OUT_OF_ROOM = "topics: out_of_steps", "topics: out_of_room"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +24,8 @@ class TopicLimits:
 
     max_steps: int = 10  # requests of one loop, repairs aside
     max_actions: int = 10  # of one reply
-    max_records: int = 40  # new records in one loop
+    max_records: int = 25  # new records in one loop
+    max_loop_chars: int = 40_000  # of the whole conversation of a loop
     max_title_chars: int = MAX_TITLE_CHARS
     max_summary_chars: int = MAX_SUMMARY_CHARS
     max_narrative_chars: int = MAX_NARRATIVE_CHARS
@@ -35,7 +36,8 @@ async def write_topics(
 ) -> Fault | None:
     """One loop over the desk, to its `finish`.
 
-    It ends early, keeping what was written, after `max_steps` or after two replies in a row that could not be used; both are counted as rejections.
+    It ends early, keeping what was written, after `max_steps`, when the conversation is full, or after two replies in a row that could not be used; each is
+    counted as a rejection.
 
     Args:
         client: the model.
@@ -60,10 +62,14 @@ async def write_topics(
     data = {"files": _list_files(desk), "new_records": list(new_records)}
     messages = prompts.build_messages(prompts.TOPICS.replace("MAX_FILES", str(MAX_TRACKS)), data)
     for step in range(limits.max_steps):
+        room = limits.max_loop_chars - sum(len(message["content"]) for message in messages)
+        if room <= 0:
+            counts.rejections[OUT_OF_ROOM] += 1
+            return None
         actions = await ask_object(client, messages, step="topics", schema=schema, read=lambda value: value["actions"], counts=counts, max_tokens=max_tokens)
         if isinstance(actions, Fault):
             return actions
-        results, is_finished = run_actions(desk, actions)
+        results, is_finished = run_actions(desk, actions, room=room)
         if is_finished:
             return None
         told = {"results": results, "replies_left": limits.max_steps - step - 1}
@@ -72,8 +78,13 @@ async def write_topics(
     return None
 
 
-def run_actions(desk: TopicDesk, actions: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
+def run_actions(desk: TopicDesk, actions: Sequence[Mapping[str, Any]], *, room: int) -> tuple[list[dict[str, Any]], bool]:
     """Carry out actions in order; one that is refused changes nothing and does not stop the next.
+
+    Args:
+        desk: the round's tracks.
+        actions: as the schema has them.
+        room: characters that files which are read may take in all.
 
     Returns:
         One result an action, and whether the writer has finished. A `finish` beside a refusal does not count: the writer has not read the refusal yet.
@@ -82,6 +93,9 @@ def run_actions(desk: TopicDesk, actions: Sequence[Mapping[str, Any]]) -> tuple[
     for action in actions:
         try:
             result = {"ok": True, **_run_action(desk, action)}
+            room -= len(result.get("narrative", ""))
+            if room < 0:
+                result = {"ok": False, "problem": "there is no room to show this file any more; write what you can without it, and finish"}
         except PolicyOutputError as error:
             result = {"ok": False, "problem": error.message}
         results.append({"do": action["do"], **result})

@@ -127,8 +127,8 @@ def test_one_user_whose_replies_cannot_be_read_keeps_the_raw_messages_and_does_n
 def test_an_endpoint_that_fails_leaves_the_messages_and_says_what_is_left(tmp_path: Path, model: MemoryModel) -> None:
     cache = tmp_path / "cache"
     (cache / "00").mkdir(parents=True)  # so that nothing is asked beforehand
-    dead = settings_of(model, base_url="http://127.0.0.1:1/v1", cache_dir=str(cache))
-    (summary,) = build_many({"ana": talk("ana", num_sessions=1)}, tmp_path / "out", settings=replace(dead, timeout_s=1.0, max_retries=0), report=lambda line: None)
+    dead = settings_of(model, base_url="http://127.0.0.1:1/v1", cache_dir=str(cache), timeout_s=1.0, max_retries=0)
+    (summary,) = build_many({"ana": talk("ana", num_sessions=1)}, tmp_path / "out", settings=dead, report=lambda line: None)
     assert summary.num_messages == 4 and summary.num_records == 0 and summary.problem is not None
     assert "steps are left: records of msg:" in summary.problem and "request failed" in summary.problem
     assert build(tmp_path / "out", model, {"ana": talk("ana", num_sessions=1)})["ana"].problem is None
@@ -166,6 +166,20 @@ def test_a_changed_id_is_kept_beside_the_banks_over_several_runs(tmp_path: Path)
         (summary,) = build_many({bank_id: talk("ana", num_sessions=1)}, tmp_path, report=lambda line: None)
         assert summary.problem is None and MemoryBank.open(tmp_path / summary.bank_id).bank_id == summary.bank_id
     assert json.loads((tmp_path / IDS_FILE).read_text()) == {name_directory("../a"): "../a", name_directory("../b"): "../b"}
+
+
+def test_a_run_that_takes_long_tells_how_far_it_is(tmp_path: Path, model: MemoryModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("napmem_rl.memory.build_many._TELL_EVERY_S", 0.001)
+    lines: list[str] = []
+    build_many({"ana": talk("ana")}, tmp_path, settings=settings_of(model), report=lines.append)
+    assert any("0 of 1 banks done, 1 under way;" in line and "from the cache" in line for line in lines)
+
+
+def test_a_bank_that_is_damaged_is_told_and_the_others_are_built(tmp_path: Path) -> None:
+    build_many({"ana": talk("ana")}, tmp_path, report=lambda line: None)
+    (tmp_path / "ana" / "commits.jsonl").write_text("nonsense\n")
+    ana, ben = build_many({"ana": talk("ana"), "ben": talk("ben")}, tmp_path, report=lambda line: None)
+    assert ana.problem is not None and "commits.jsonl" in ana.problem and ben.problem is None
 
 
 def test_with_an_encoder_the_vectors_are_left_for_the_first_search(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from napmem_rl.llm.scripted import ScriptedChat
 from napmem_rl.memory.topic_desk import TopicRound
 from napmem_rl.memory.writers.base import ProfileDraft, ReconcileAction, Reconciliation, RecordDraft
 from napmem_rl.memory.writers.llm import CLIPPED, LLMWriter, LLMWriterConfig
-from napmem_rl.memory.writers.llm_topics import OUT_OF_STEPS, TopicLimits
+from napmem_rl.memory.writers.llm_topics import OUT_OF_ROOM, OUT_OF_STEPS, TopicLimits
 from napmem_rl.schema import Message, Profile, Record, RecordType, Track
 
 GARBAGE = "Well, let me think about that."
@@ -242,6 +242,17 @@ def test_a_round_in_which_nothing_could_be_written_is_left_to_the_builder_to_put
     with pytest.raises(PolicyOutputError, match="topics: there is text where one JSON object was expected"):
         write_topics(writer, open_desk())
     assert writer.counts.rejections == {"topics: prose": 1}
+
+
+def test_a_conversation_that_is_full_shows_no_more_files_and_ends_the_round_with_what_was_written() -> None:
+    long = {**CREATE, "narrative": "Ana moved. [rec:1] " + "x" * 3000}
+    read = {"do": "read", "file": "oslo.md"}
+    config = LLMWriterConfig(topics=TopicLimits(max_loop_chars=9000))
+    writer, chat = build({"actions": [long]}, {"actions": [read, read]}, {"actions": [{"do": "list"}]}, {"actions": [read]}, config=config)
+    assert len(write_topics(writer, open_desk()).list_tracks()) == 1
+    results = shown(chat, 2, 5)["results"]
+    assert results[0]["ok"] and not results[1]["ok"] and "no room to show this file" in results[1]["problem"]
+    assert writer.counts.rejections == {OUT_OF_ROOM: 1} and len(chat.requests) == 4
 
 
 def test_many_new_records_are_taken_in_several_loops_over_the_same_files() -> None:
