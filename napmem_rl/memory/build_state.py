@@ -72,6 +72,7 @@ class BuildState:
         waiting: messages that wait for extraction, oldest first.
         set_aside: batches whose extraction failed too often to hold up the rest; tried again at the end of a replay.
         last_session, last_date: of the newest batch that records were drawn from; "" before the first.
+        newest: time of the newest message; "" before the first.
         topics, profile: checkpoints.
         counts: how often what happened, by `Cause`, over the bank's life.
     """
@@ -83,6 +84,7 @@ class BuildState:
     set_aside: tuple[Span, ...] = ()
     last_session: str = ""
     last_date: str = ""
+    newest: str = ""
     topics: Checkpoint = Checkpoint()
     profile: Checkpoint = Checkpoint()
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -112,12 +114,17 @@ def parse_state(bank_id: str, value: Mapping[str, Any]) -> BuildState:
         raise BankError.of(f"bank {bank_id}", f"its builder state cannot be read ({error})", fix="Build the bank again.") from error
 
 
-def adopt_state(record_ids: Iterable[str], track_ids: Iterable[str]) -> BuildState:
-    """The state of a bank that no builder wrote: what is there counts as taken in at all levels, and new ids come after the highest numbers."""
+def adopt_state(record_ids: Iterable[str], track_ids: Iterable[str], times: Iterable[str]) -> BuildState:
+    """The state of a bank that no builder wrote: what is there counts as taken in at all levels, and new ids come after the highest numbers.
+
+    Args:
+        record_ids, track_ids: of everything in it.
+        times: of its messages.
+    """
     next_record = 1 + max(map(number_of, record_ids), default=0)
     next_track = 1 + max(map(number_of, track_ids), default=0)
     point = Checkpoint(next_record=next_record)
-    return BuildState(next_record=next_record, next_track=next_track, topics=point, profile=point)
+    return BuildState(next_record=next_record, next_track=next_track, newest=max(times, default=""), topics=point, profile=point)
 
 
 def number_of(item_id: str) -> int:

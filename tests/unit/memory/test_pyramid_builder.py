@@ -141,10 +141,11 @@ def test_known_empty_and_late_messages_are_counted(tmp_path):
         "messages_empty": 1,
         "messages_late": 2,
     }
+    assert grow(tmp_path / "b", talk("hi", first=21, session="s3", date="2024-03-04"), ScriptedWriter()).counts["messages_late"] == 2
     (record,) = MemoryBank.open(tmp_path / "b").records
     assert (record.text, record.source_ids, record.time[:10], record.session_id) == ("tea black", ("msg:1", "msg:11"), "2024-03-05", "s1")
     again = grow(tmp_path / "b", first + late, ScriptedWriter())
-    assert again.counts == {"messages_known": 4, "messages_empty": 1} and again.version == report.version
+    assert again.counts == {"messages_known": 4, "messages_empty": 1} and MemoryBank.open(tmp_path / "b").version == again.version
 
 
 def test_a_session_that_comes_again_with_more_is_appended(tmp_path):
@@ -393,6 +394,14 @@ def test_what_stays_undone_is_reported_with_its_reason_and_kept(tmp_path):
     report = grow(tmp_path / "b", talk("add tea green"), ScriptedWriter(before_call=down))
     assert not report.is_complete and report.pending[0].reason.endswith("is down") and "pending: records of msg:1 to msg:2" in report.describe()
     assert grow(tmp_path / "b", [], ScriptedWriter()).is_complete and texts(tmp_path / "b") == ["tea green"]
+
+
+def test_a_reason_is_kept_short_and_writable(tmp_path):
+    def fail(_: str) -> LLMError:
+        return LLMError("\ud800" + "x" * 1000)
+
+    report = grow(tmp_path / "b", talk("add tea green"), ScriptedWriter(before_call=Faults("extract", 1, error=fail)), finish=False)
+    assert report.pending[0].reason == "?" + "x" * 299
 
 
 def test_a_writer_resumes_from_what_was_drawn_and_not_from_what_waits(tmp_path):
