@@ -118,5 +118,6 @@ def save_bank(
     changes = Changes(messages=tuple(messages), revisions=revisions, tracks=tuple(tracks), profile=profile)
     with build_beside(path) as fresh, BankWriter.open(fresh, bank_id=bank_id, writer=writer, durable=False) as bank_writer:
         version = bank_writer.commit(changes)
+        bank_writer.save_columns()  # while it is at this path
         replace_bank(fresh, path, bank_id)
     return version

@@ -7,8 +7,8 @@
     index/{messages,records}.names     names by code, one JSON object a line: {"sessions": […], "speakers": […]}
     index/records.ends                 which records merges ended
 
-The bank's writer extends them; a reader that had to do without leaves fresh ones. Files are only appended to beyond what the head covers, or replaced as a
-whole, so that who reads beside that sees a whole that fits, or builds its own.
+The bank's writer extends them now and then; a reader that had to do without leaves fresh ones. Files are only appended to beyond what the head covers, or
+replaced as a whole, so that who reads beside that sees a whole that fits, or builds its own.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import numpy as np
 
 from napmem_rl.errors import BankError
 from napmem_rl.memory.bank_columns import Covered, load_columns, read_covered, save_columns
-from napmem_rl.memory.bank_tables import FileLines, Lines, LiveRecords, MemoryLines, MessageTable, RevisionTable
-from napmem_rl.memory.changes import Changes
+from napmem_rl.memory.bank_tables import MAX_NAMES, FileLines, Lines, LiveRecords, MemoryLines, MessageTable, RevisionTable
+from napmem_rl.memory.changes import Changes, find_change_problems
 from napmem_rl.memory.commit_log import EMPTY_CHAIN, Commit, LogEnd, compute_version, extend_chain, parse_commit, split_commits
 from napmem_rl.memory.pyramid import PROFILE_FILE, Ledger, check_message, check_profile, check_revision, check_tracks
 from napmem_rl.memory.storage import (
@@ -75,9 +75,23 @@ class Snapshot:
         """See `Known`."""
         return self.revisions.is_record_taken(record_id)
 
+    def find_problems(self, changes: Changes) -> list[str]:
+        """Why these changes cannot be added; empty where they can."""
+        problems = find_change_problems(changes, self, self.tracks, self.profile)
+        new = {message.speaker for message in changes.messages if isinstance(message.speaker, str)}.difference(self.messages.speaker_names)
+        if len(self.messages.speaker_names) + len(new) > MAX_NAMES:
+            problems.append(f"more than {MAX_NAMES} speakers, which is the most that a bank holds")
+        return problems
+
     def render_files(self) -> dict[str, bytes]:
         """The Markdown files by name: one for each track, and the profile's."""
         return {track.file_name: render_track(track) for track in self.tracks} | {PROFILE_FILE: render_profile(self.profile)}
+
+    def render_again(self, before: Snapshot, files: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The same where the files of an earlier snapshot are known: what did not change is not rendered again."""
+        old = {track.file_name: track for track in before.tracks}
+        fresh = {track.file_name: files[track.file_name] if track == old.get(track.file_name) else render_track(track) for track in self.tracks}
+        return fresh | {PROFILE_FILE: files[PROFILE_FILE] if self.profile == before.profile else render_profile(self.profile)}
 
     def over(self, messages: MessageTable, revisions: RevisionTable) -> Snapshot:
         """The same tracks and profile over these tables."""
@@ -333,6 +347,8 @@ def _check_lines(snapshot: Snapshot, name: str, number: int, lines: Sequence[byt
 
 def append_items(snapshot: Snapshot, name: str, items: Sequence[Any], lines: Sequence[bytes]) -> Snapshot:
     """The snapshot with more messages or revisions, by the name of the log."""
+    if not items:
+        return snapshot
     if name == MESSAGES_FILE:
         return replace(snapshot, messages=snapshot.messages.appended(items, lines))
     return replace(snapshot, revisions=snapshot.revisions.appended(items, lines))

@@ -21,7 +21,7 @@ from napmem_rl.errors import BankError
 from napmem_rl.memory.bank_columns import read_covered, save_columns
 from napmem_rl.memory.bank_lock import BankLock
 from napmem_rl.memory.bank_store import Snapshot, append_items, load_tables, read_bank_id, read_commits, read_levels
-from napmem_rl.memory.changes import Changes, error_of, find_change_problems
+from napmem_rl.memory.changes import Changes, error_of
 from napmem_rl.memory.commit_log import Commit, LogEnd, compute_version, extend_chain, render_commit
 from napmem_rl.memory.pyramid import check_profile, check_tracks
 from napmem_rl.memory.storage import (
@@ -42,6 +42,9 @@ from napmem_rl.memory.storage import (
     render_tree,
 )
 from napmem_rl.schema import Message, Profile, Record, RecordOperation, Track
+
+MIN_UNINDEXED = 256  # lines that the columns on disk may lack, and the share of all lines: whoever opens the bank parses them
+UNINDEXED_SHARE = 64
 
 
 class BankWriter:
@@ -64,8 +67,11 @@ class BankWriter:
             for name in (MESSAGES_FILE, RECORDS_FILE, COMMITS_FILE):
                 self._descriptors.append(os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
             self._snapshot, self._commit, self._num_commit_bytes = _load(path, bank_id)
+            self._files = self._snapshot.render_files()
+            self._num_indexed = self._num_lines  # to a few, see `_advance`
             self._cut_tails()
-        except BaseException:
+        except BaseException as error:
+            self._failure = error
             self.close()
             raise
 
@@ -94,10 +100,19 @@ class BankWriter:
 
     def close(self) -> None:
         """Let other writers in. What was committed is there; there is nothing else."""
+        if self._descriptors and self._failure is None:
+            self.save_columns()
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors = []
         self._lock.release()
+
+    def save_columns(self) -> None:
+        """Leave the columns of all lines in index/, so that whoever opens the bank next need not parse them. Done by itself on `close`, and on the way."""
+        if self._commit is not None and self._num_indexed < self._num_lines:
+            save_columns(self.path / INDEX_DIR, self._snapshot.messages, self._snapshot.revisions, self._commit)
+            self._files = self._snapshot.render_files()
+            self._num_indexed = self._num_lines
 
     @property
     def version(self) -> str | None:
@@ -157,10 +172,10 @@ class BankWriter:
         if not self._descriptors or self._failure is not None:
             problem = "is closed" if not self._descriptors else f"had a commit that failed ({self._failure})"
             raise BankError.of(f"writer of bank {self.bank_id}", problem, fix="Open the bank again: it holds every commit that was reported.")
-        problems = find_change_problems(changes, self._snapshot, self._snapshot.tracks, self._snapshot.profile)
+        problems = self._snapshot.find_problems(changes)
         if problems:
             raise error_of(f"bank {self.bank_id}", problems, fix="Nothing was written.")
-        files = self._snapshot.with_levels(changes).render_files()
+        files = self._snapshot.with_levels(changes).render_again(self._snapshot, self._files)
         lines = ([render_message(message) for message in changes.messages], [render_revision(revision) for revision in changes.revisions])
         commit = self._plan(changes, lines, files)
         if self._commit is not None and commit.version == self._commit.version and commit.state == self._commit.state:
@@ -168,6 +183,7 @@ class BankWriter:
         try:
             self._write(commit, lines, files)
             self._advance(commit, changes, lines)
+            self._files = files
         except BaseException as error:  # an interrupt too: what is on disk decides, and only opening looks there
             self._failure = error
             raise
@@ -200,6 +216,11 @@ class BankWriter:
         )
 
     @property
+    def _num_lines(self) -> int:
+        """Of both logs."""
+        return len(self._snapshot.messages) + len(self._snapshot.revisions)
+
+    @property
     def _ends(self) -> tuple[LogEnd, LogEnd]:
         return (LogEnd(), LogEnd()) if self._commit is None else (self._commit.messages, self._commit.records)
 
@@ -208,17 +229,23 @@ class BankWriter:
         for descriptor, end, new in zip(self._descriptors, self._ends, lines, strict=False):
             if new:
                 self._append(descriptor, b"\n".join(new) + b"\n", end.num_bytes)
-        contents = {f"{hash_content(content)}.md": content for content in files.values()}
-        hashes = {name: hash_content(content) for name, content in files.items()}
-        contents[f"{commit.tree}.json"] = render_tree(hashes)
-        written = [_write_hashed(self.path / FILES_DIR / name, content, durable=self._durable) for name, content in contents.items()]
-        if any(written) and self._durable:
-            sync_path(self.path / FILES_DIR)
+        if self._commit is None or commit.tree != self._commit.tree:
+            self._write_files(commit.tree, files)
         line = render_commit(commit)
         self._append(self._descriptors[2], line, self._num_commit_bytes)
         self._num_commit_bytes += len(line)
         if self._durable and commit.parent is None:
             sync_path(self.path)
+
+    def _write_files(self, tree: str, files: Mapping[str, bytes]) -> None:
+        """The Markdown files that are not there yet, and the tree over all of them."""
+        hashes = {name: hash_content(content) for name, content in files.items()}
+        is_first = self._commit is None
+        contents = {f"{hashes[name]}.md": content for name, content in files.items() if is_first or content != self._files.get(name)}
+        contents[f"{tree}.json"] = render_tree(hashes)
+        written = [_write_hashed(self.path / FILES_DIR / name, content, durable=self._durable) for name, content in contents.items()]
+        if any(written) and self._durable:
+            sync_path(self.path / FILES_DIR)
 
     def _append(self, descriptor: int, content: bytes, offset: int) -> None:
         """Write at the committed end of a log."""
@@ -237,7 +264,8 @@ class BankWriter:
         snapshot.messages.add_key(commit.messages.chain)
         snapshot.revisions.add_key(commit.records.chain)
         self._snapshot, self._commit = snapshot, commit
-        save_columns(self.path / INDEX_DIR, snapshot.messages, snapshot.revisions, commit)
+        if self._num_lines - self._num_indexed > max(MIN_UNINDEXED, self._num_lines // UNINDEXED_SHARE):
+            self.save_columns()
 
     def _cut_tails(self) -> None:
         """Remove what belongs to no version: ends of logs, and temporary files of a killed writer."""

@@ -19,7 +19,7 @@ from napmem_rl.memory.pyramid import (
     check_tracks,
 )
 from napmem_rl.memory.storage import dump_json
-from napmem_rl.schema import Message, Profile, Record, RecordRevision, Track
+from napmem_rl.schema import Message, Profile, Record, RecordOperation, RecordRevision, Track
 
 MAX_TOLD = 5  # problems that one error spells out
 
@@ -54,9 +54,10 @@ def find_change_problems(changes: Changes, known: Known, tracks: Sequence[Track]
     for revision in changes.revisions:
         problems += check_revision(revision, ledger)
         ledger.add_revision(revision)
-    tracks = tracks if changes.tracks is None else changes.tracks
-    problems += check_tracks(tracks, ledger)
-    problems += check_profile(profile if changes.profile is None else changes.profile, tracks, ledger)
+    is_linked_anew = changes.tracks is not None or changes.profile is not None
+    if is_linked_anew or any(revision.operation is not RecordOperation.STORE for revision in changes.revisions):  # what is only added breaks no link
+        tracks = tracks if changes.tracks is None else changes.tracks
+        problems += [*check_tracks(tracks, ledger), *check_profile(profile if changes.profile is None else changes.profile, tracks, ledger)]
     try:
         dump_json([dict(changes.state), changes.note]).encode()
     except (TypeError, ValueError) as error:

@@ -8,7 +8,7 @@ from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.bank_store import append_items
 from napmem_rl.memory.bank_tables import TailLines
 from napmem_rl.memory.bank_view import BankView
-from napmem_rl.memory.changes import Changes, error_of, find_change_problems
+from napmem_rl.memory.changes import Changes, error_of
 from napmem_rl.memory.storage import MESSAGES_FILE, RECORDS_FILE, render_message, render_revision
 from napmem_rl.retrieval.index import PassageIndex
 from napmem_rl.schema import Level
@@ -40,7 +40,7 @@ class Scratch(BankView):
         Raises:
             BankError: a link would not hold; with all problems, and nothing is changed.
         """
-        problems = find_change_problems(changes, self.snapshot, self.tracks, self.profile)
+        problems = self.snapshot.find_problems(changes)
         if problems:
             raise error_of(f"scratch over bank {self.bank_id}", problems, fix="Nothing was changed.")
         lines = ([render_message(message) for message in changes.messages], [render_revision(revision) for revision in changes.revisions])
