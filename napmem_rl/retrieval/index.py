@@ -23,7 +23,7 @@ from napmem_rl.retrieval.words import PassageWords
 
 _LOG = logging.getLogger(__name__)
 LARGE = 50_000  # passages; up to here computing all scores takes a few milliseconds, and is exact
-LARGE_CANDIDATES = 128  # of the keyword and of the vector side of a large index, and at least four times k; their neighbours come on top
+LARGE_CANDIDATES = 64  # of the keyword and of the vector side of a large index, and at least four times k; their neighbours come on top
 TAIL_SHARE = 16  # a tail of more than a sixteenth of all passages is sealed when the index opens, so that few are encoded by every process
 EVERYTHING = SearchFilter()
 WEIGHTS = FusionWeights()
@@ -62,7 +62,7 @@ class PassageIndex:
         self._ranking, self._rrf_k, self._weights = Ranking(ranking), rrf_k, weights
         self._store = None if directory is None else SegmentStore(directory, level)
         self._open(source)
-        if seal and (len(source) - self._num_sealed()) * TAIL_SHARE > len(source):
+        if seal and (len(source) - self._num_sealed) * TAIL_SHARE > len(source):
             self.build()
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class PassageIndex:
         index = object.__new__(PassageIndex)
         index._level, index._encoder, index._large, index._store = self._level, self._encoder, self._large, self._store
         index._ranking, index._rrf_k, index._weights = self._ranking, self._rrf_k, self._weights
-        index._source = source
+        index._source, index._num_sealed = source, self._num_sealed
         words, vectors = self._sides
         if vectors is None and self._encoder is not None:  # there were no passages
             vectors = PassageVectors(source, self._encoder, None, ())
@@ -84,7 +84,7 @@ class PassageIndex:
 
     def build(self) -> None:
         """Leave everything on disk for the next process. A directory that cannot be written is logged; passages that end amid a commit are not stored."""
-        if self._store is None or self._num_sealed() == len(self._source):
+        if self._store is None or self._num_sealed == len(self._source):
             return
         is_large = len(self._source) >= self._large
         words, vectors = self._sides
@@ -93,6 +93,8 @@ class PassageIndex:
             vectors.save(self._store, is_large=is_large)
         if is_large:
             self._open(self._source)
+        else:
+            self._num_sealed = len(self._source)
 
     def search(self, query: str, *, k: int, where: SearchFilter = EVERYTHING) -> list[int]:
         """Positions of the k passages that fit a query best, best first.
@@ -126,6 +128,7 @@ class PassageIndex:
         words = PassageWords.open(source, self._store, is_large=is_large)
         vectors = None if self._encoder is None or not len(source) else PassageVectors.open(source, self._encoder, self._store, is_large=is_large)
         self._sides: tuple[PassageWords, PassageVectors | None] = words, vectors  # replaced as a whole, while others may search
+        self._num_sealed = words.num_stored if self._encoder is None else min(words.num_stored, vectors.num_stored if vectors else 0)
 
     def _rank_fused(self, query: str, mask: np.ndarray, where: SearchFilter, k: int) -> list[int]:
         """The k best of the passages of a mask by `fuse_scores`; what is left out of the mask lends nothing either."""
@@ -183,10 +186,6 @@ class PassageIndex:
         except ValueError:
             today = days.max()
         return score_days(query, days, today)
-
-    def _num_sealed(self) -> int:
-        """How many passages are on disk with all that belongs to them, in the form that their number asks for."""
-        return 0 if self._store is None else self._store.count_sealed(self._source, self._encoder, is_large=len(self._source) >= self._large)
 
     @cached_property
     def _by_time(self) -> np.ndarray:

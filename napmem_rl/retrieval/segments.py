@@ -70,11 +70,6 @@ class SegmentStore:
         """The longest stored vectors of `encoder` that `source` begins with, [stop, dim] float16, memory-mapped; None where there are none."""
         return self._load_longest(source, name_vectors(encoder), lambda path, stop: _read_vectors(path, stop, encoder))
 
-    def count_sealed(self, source: PassageSource, encoder: Encoder | None, *, is_large: bool) -> int:
-        """How many of the first passages of `source` have all their files. `is_large`: tantivy's lists and a graph."""
-        kinds = [(TANTIVY if is_large else WORDS, META), *([] if encoder is None else [(name_vectors(encoder), GRAPH if is_large else META)])]
-        return min(max((stop for stop, path in self._find(source, kind) if (path / needs).exists()), default=0) for kind, needs in kinds)
-
     def save_words(self, source: PassageSource, postings: Postings) -> None:
         """Store the inverted lists of all of `source`, in place of shorter ones."""
 

@@ -41,14 +41,18 @@ class VectorRun:
 class PassageVectors:
     """Similarities of the passages of a source to a query's vector. Immutable."""
 
-    def __init__(self, source: PassageSource, encoder: Encoder, base: tuple[HnswGraph, np.ndarray] | None, runs: Sequence[VectorRun]) -> None:
+    def __init__(
+        self, source: PassageSource, encoder: Encoder, base: tuple[HnswGraph, np.ndarray] | None, runs: Sequence[VectorRun], num_stored: int = 0
+    ) -> None:
         """Args:
         source: the passages.
         encoder: of the passages and of queries.
         base: a graph over the first of them and its vectors, [stop, dim] float16; or None.
         runs: vectors of those after `base`; what they lack is encoded.
+        num_stored: how many of the passages are on disk in the form that their number asks for.
         """
         self.base = base
+        self.num_stored = num_stored
         self._source = source
         self._encoder = encoder
         self._start = len(base[0]) if base else 0
@@ -61,11 +65,12 @@ class PassageVectors:
         """What is stored, and the rest encoded. `is_large`: look for a graph first."""
         base = store.load_graph(source, encoder) if store and is_large else None
         vectors = store.load_vectors(source, encoder) if store and base is None else None
-        return cls(source, encoder, base, [] if vectors is None else [VectorRun.of(vectors)])
+        num_stored = len(base[1]) if base else 0 if is_large or vectors is None else len(vectors)
+        return cls(source, encoder, base, [] if vectors is None else [VectorRun.of(vectors)], num_stored)
 
     def extended(self, source: PassageSource) -> PassageVectors:
         """The same for a longer source, sharing what is there."""
-        return PassageVectors(source, self._encoder, self.base, self._runs)
+        return PassageVectors(source, self._encoder, self.base, self._runs, self.num_stored)
 
     def save(self, store: SegmentStore, *, is_large: bool) -> None:
         """Store the vectors of all passages, and the graph over them where they are very many."""

@@ -17,13 +17,15 @@ from napmem_rl.retrieval.tantivy_words import TantivyWords
 class PassageWords:
     """Keyword scores of the passages of a source. Immutable."""
 
-    def __init__(self, source: PassageSource, base: TantivyWords | None, parts: Sequence[Postings]) -> None:
+    def __init__(self, source: PassageSource, base: TantivyWords | None, parts: Sequence[Postings], num_stored: int = 0) -> None:
         """Args:
         source: the passages.
         base: the first of them, by tantivy, or None.
         parts: inverted lists of those after `base`; what they lack is read from `source`.
+        num_stored: how many of the passages are on disk in the form that their number asks for.
         """
         self.base = base
+        self.num_stored = num_stored
         self._source = source
         self._start = len(base) if base else 0
         known = self._start + sum(len(part) for part in parts)
@@ -35,11 +37,12 @@ class PassageWords:
         """What is stored, and the rest in memory. `is_large`: look for tantivy's lists first."""
         base = store.load_tantivy(source) if store and is_large else None
         postings = store.load_words(source) if store and base is None else None
-        return cls(source, base, [] if postings is None else [postings])
+        num_stored = len(base) if base else 0 if is_large or postings is None else len(postings)
+        return cls(source, base, [] if postings is None else [postings], num_stored)
 
     def extended(self, source: PassageSource) -> PassageWords:
         """The same for a longer source, sharing what is there."""
-        return PassageWords(source, self.base, self._lists.parts)
+        return PassageWords(source, self.base, self._lists.parts, self.num_stored)
 
     def save(self, store: SegmentStore, *, is_large: bool) -> None:
         """Store the lists of all passages."""
