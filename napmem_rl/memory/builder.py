@@ -64,15 +64,16 @@ async def build_bank_async(
         BankError: malformed messages, one id with two contents, or a `path` that holds something else. What is at `path` stays, as after any failure.
         LLMError: steps could not be done, and `allow_pending` is false.
     """
-    path, writer = Path(path), load_writer(bank_id, writer)
+    path, memory_writer = Path(path), load_writer(bank_id, writer)
     if not is_bank_or_empty(path):
         raise BankError.of(f"bank {bank_id}", f"cannot be written to {path}, which holds something else", fix="Choose an empty or new directory.")
-    with build_beside(path) as fresh:
-        report = await grow_bank(fresh, bank_id, messages, writer=writer, encoder=encoder, durable=False)
+    with build_beside(path) as fresh, BankWriter.open(fresh, bank_id=bank_id, writer=memory_writer.name, durable=False) as bank:
+        report = await _build(bank, messages, memory_writer, encoder)
         if report.pending and not allow_pending:
             steps = "; ".join(f"{step.step}: {step.reason}" for step in report.pending[:3])
             fix = "Nothing was written. Repeat it (answers that are cached are not asked for again), or allow pending steps."
             raise LLMError.of(f"bank {bank_id}", f"{len(report.pending)} steps could not be done ({steps})", fix=fix)
+        bank.save_columns()  # while it is at this path
         replace_bank(fresh, path, bank_id)
     return report
 
@@ -99,9 +100,13 @@ async def grow_bank(
     """
     memory_writer = load_writer(bank_id, writer)
     with BankWriter.open(path, bank_id=bank_id, writer=memory_writer.name, durable=durable) as bank:
-        builder = PyramidBuilder(bank, memory_writer, encoder=encoder)
-        await builder.add(messages)
-        return await builder.finish()
+        return await _build(bank, messages, memory_writer, encoder)
+
+
+async def _build(bank: BankWriter, messages: Iterable[Message], writer: MemoryWriter, encoder: Encoder | None) -> BuildReport:
+    builder = PyramidBuilder(bank, writer, encoder=encoder)
+    await builder.add(messages)
+    return await builder.finish()
 
 
 def load_writer(bank_id: str, writer: str | MemoryWriter) -> MemoryWriter:
