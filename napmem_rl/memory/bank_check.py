@@ -62,13 +62,13 @@ def verify_bank(path: Path, *, version: str | None = None) -> list[str]:
     commits, _ = read_commits(path, bank_id, problems)
     head = find_commit(commits, version, problems)
     if head is not None:
-        commits = commits[: commits.index(head) + 1]
+        commits = commits[: max(index for index, commit in enumerate(commits) if commit is head) + 1]
+        num_problems = len(problems)
         replay = _Replay.over(path, commits, problems)
-        before = None
-        for commit in commits:
-            replay.take(commit, before)
-            before = commit
-        problems += replay.name_damage()
+        if len(problems) == num_problems:  # both logs are as long as the versions say
+            for commit in commits:
+                replay.take(commit)
+            problems += replay.name_damage()
     return list(dict.fromkeys(problems))
 
 
@@ -129,10 +129,8 @@ class _Replay:
         snapshot = Snapshot(messages=MessageTable.empty(logs[0].lines, {}), revisions=RevisionTable.empty(logs[1].lines, {}))
         return cls(path=path, commits=commits, problems=problems, logs=logs, snapshot=snapshot, ledger=Ledger(snapshot))
 
-    def take(self, commit: Commit, before: Commit | None) -> None:
+    def take(self, commit: Commit) -> None:
         """Go on by one commit."""
-        if self.problems and any("cut off" in problem or "is missing" in problem for problem in self.problems):
-            return
         messages = self._read(self.logs[0], commit, commit.messages.num_bytes, commit.messages.chain)
         revisions = self._read(self.logs[1], commit, commit.records.num_bytes, commit.records.chain)
         self._take_messages(messages)

@@ -75,6 +75,11 @@ class Snapshot:
         """See `Known`."""
         return self.revisions.is_record_taken(record_id)
 
+    def prepare(self) -> None:
+        """Sort the ids now rather than at the first look-up."""
+        self.messages.source("")
+        self.revisions.record_time("")
+
     def find_problems(self, changes: Changes) -> list[str]:
         """Why these changes cannot be added; empty where they can."""
         problems = find_change_problems(changes, self, self.tracks, self.profile)

@@ -69,6 +69,7 @@ class BankWriter:
             self._snapshot, self._commit, self._num_commit_bytes = _load(path, bank_id)
             self._files = self._snapshot.render_files()
             self._num_indexed = self._num_lines  # to a few, see `_advance`
+            self._snapshot.prepare()
             self._cut_tails()
         except BaseException as error:
             self._failure = error

@@ -22,6 +22,8 @@ from napmem_rl.backend.trajectory_log import TrajectoryLog
 from napmem_rl.config.sections import AgentConfig, JobConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.errors import BackendError, BankError
 from napmem_rl.memory.bank import save_bank
+from napmem_rl.memory.bank_writer import BankWriter
+from napmem_rl.memory.changes import Changes
 from napmem_rl.schema import (
     AnswerKey,
     Level,
@@ -81,6 +83,15 @@ def test_banks_not_of_this_job_or_without_its_version_are_refused(tmp_path):
         asyncio.run(cache.get("ana"))
     with pytest.raises(BankError, match="not a bank of this job"):
         asyncio.run(cache.get("../secrets"))
+
+
+def test_a_bank_that_has_grown_since_the_job_started_is_read_as_it_was(tmp_path):
+    version = make_bank(tmp_path / "ana")
+    message = Message(message_id="msg:new", session_id="s9", role="user", speaker="Ana", text="Later.", time="2024-09-01")
+    with BankWriter.open(tmp_path / "ana", bank_id="ana", writer="test") as writer:
+        assert writer.commit(Changes(messages=(message,))) != version
+    bank = asyncio.run(BankCache(tmp_path, encoder=None, versions={"ana": version}, rrf_k=60).get("ana"))
+    assert bank.version == version and bank.message("msg:new") is None
 
 
 def test_an_opening_that_failed_for_any_reason_is_tried_again(tmp_path):

@@ -1,5 +1,6 @@
 """The page as a file: self-contained, safe whatever its texts hold, and honest about what is not in it."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -11,9 +12,12 @@ from hypothesis import strategies as st
 from run_maker import HOSTILE, make_line, write_bank, write_metrics, write_run, write_trajectories
 
 from napmem_rl import cli
+from napmem_rl.memory.bank_writer import BankWriter
+from napmem_rl.memory.changes import Changes
 from napmem_rl.report.memories import load_memories
 from napmem_rl.report.page import embed_json, write_report
 from napmem_rl.report.summary_table import build_summary_table
+from napmem_rl.schema import RecordOperation, RecordRevision
 
 
 def read_data(path) -> dict:
@@ -88,6 +92,15 @@ def test_a_bank_that_has_changed_since_the_run_is_told(tmp_path):
     data = read_data(write_report(run_dir).path)
     assert "has changed since the run" in data["memories"]["notes"]["ana"]
     assert "rec:1" in data["memories"]["items"]["ana"]
+
+
+def test_a_bank_that_has_grown_since_the_run_is_shown_as_the_policy_read_it(tmp_path):
+    run_dir = write_run(tmp_path)
+    with BankWriter.open(tmp_path / "banks" / "ana", bank_id="ana", writer="test") as writer:
+        newer = dataclasses.replace(writer.records[0], text="Ana lives in Rome.")
+        writer.commit(Changes(revisions=(RecordRevision(operation=RecordOperation.UPDATE, record=newer),)))
+    data = read_data(write_report(run_dir).path)
+    assert "ana" not in data["memories"]["notes"] and "Ana lives in Oslo." in data["memories"]["items"]["ana"]["rec:1"]["text"]
 
 
 def test_a_bank_id_that_leads_elsewhere_opens_nothing(tmp_path):
