@@ -73,7 +73,13 @@ class NapMemAgentLoopWorker(_WorkerBase):
             tokenizer=self.tokenizer,
             end_ids=find_end_ids(self.tokenizer, self.model_config.generation_config, template_kwargs=settings.template_kwargs),
             server=self._build_server(),
-            banks=BankCache(find_banks_dir(settings.banks_dir), encoder=encoder, versions=bank_versions, rrf_k=settings.memory.rrf_k),
+            banks=BankCache(
+                find_banks_dir(settings.banks_dir),
+                encoder=encoder,
+                versions=bank_versions,
+                ranking=settings.memory.ranking,
+                rrf_k=settings.memory.rrf_k,
+            ),
             rewards=RewardPool(reward_workers, first=int(worker_name)),
             log=log,
         )

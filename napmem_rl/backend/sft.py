@@ -87,7 +87,8 @@ def _make_demonstrations(recipe: SftRecipe, model: Path, path: Path, report: Cal
     started = time.perf_counter()
     encoder = load_encoder(recipe.memory.encoder, device=recipe.memory.encoder_device)
     banks = Path(recipe.memory.banks) if recipe.memory.banks else recipe.data_dir / "banks"
-    open_bank = functools.cache(lambda bank_id: MemoryBank.open(find_bank_dir(banks, bank_id), encoder=encoder, rrf_k=recipe.memory.rrf_k))
+    search = {"encoder": encoder, "ranking": recipe.memory.ranking, "rrf_k": recipe.memory.rrf_k}
+    open_bank = functools.cache(lambda bank_id: MemoryBank.open(find_bank_dir(banks, bank_id), **search))
     pairs = load_rows(recipe.data_dir / "train.parquet")
     tokenizer = AutoTokenizer.from_pretrained(model)
     made = build_demonstrations(pairs, open_bank, tokenizer, agent=recipe.agent, memory=recipe.memory, count=recipe.count)

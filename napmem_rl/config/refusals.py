@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from napmem_rl.config.sections import MemoryConfig
 from napmem_rl.config.tree import select
 from napmem_rl.errors import ConfigError
 
@@ -179,6 +180,11 @@ def _choices(settings: Settings) -> Iterator[Fault]:
     yield from _one_of(settings, "system", "napmem")
     yield from _one_of(settings, "agent.tool_format", "hermes", "qwen3_coder")
     yield from _one_of(settings, "judge.kind", "lexical", "openai")
+    yield from _one_of(settings, "memory.ranking", "fused", "rrf", "bm25", "dense")
+    if settings["memory"]["ranking"] != "rrf" and settings["memory"]["rrf_k"] != MemoryConfig().rrf_k:
+        yield Fault("memory.rrf_k", "does nothing beside another ranking", "memory.ranking rrf, or no memory.rrf_k")
+    if settings["memory"]["ranking"] == "dense" and settings["memory"]["encoder"] == "none":
+        yield Fault("memory.ranking", "is dense, but memory.encoder is none", "an encoder, or another ranking")
     if settings["memory"]["writer"] != "rules":
         expected = "rules; a language model writes banks before training: launch/build_memory.py or launch/prepare_data.py with --writer llm"
         yield Fault("memory.writer", "is none of the choices", expected)

@@ -16,7 +16,8 @@ class MemoryConfig:
     encoder_device: str = "cpu"  # cpu | cuda: one GPU of each node, to be left free by trainer.n_gpus_per_node
     encoder_threads: int = 1  # CPU threads of a node's encoder
     top_k: int = 5  # results of one search
-    rrf_k: int = 60  # constant of reciprocal rank fusion
+    ranking: str = "fused"  # fused | rrf (as NapMem searches) | bm25 | dense
+    rrf_k: int = 60  # constant of reciprocal rank fusion; for ranking rrf
     banks: str | None = None  # directory holding one folder per bank id; <data.dir>/banks unless set
     writer: str = "rules"  # which writer builds records, tracks and profiles out of messages
 

@@ -17,7 +17,7 @@ from napmem_rl.memory.bank_writer import BankWriter, is_bank_or_empty
 from napmem_rl.memory.changes import Changes, error_of
 from napmem_rl.memory.storage import INDEX_DIR
 from napmem_rl.retrieval.encoder import Encoder
-from napmem_rl.retrieval.fusion import RRF_K
+from napmem_rl.retrieval.fusion import RRF_K, Ranking
 from napmem_rl.retrieval.index import PassageIndex
 from napmem_rl.schema import Level, Message, Profile, Record, RecordOperation, RecordRevision, Track
 
@@ -28,7 +28,7 @@ class MemoryBank(BankView):
     Messages and records are read from disk where they are asked for.
     """
 
-    def __init__(self, path: Path, stored: StoredBank, *, encoder: Encoder | None = None, rrf_k: int = RRF_K) -> None:
+    def __init__(self, path: Path, stored: StoredBank, *, encoder: Encoder | None = None, ranking: str = Ranking.FUSED, rrf_k: int = RRF_K) -> None:
         """For `open`, which verifies what is given here."""
         super().__init__(stored.snapshot, stored.files)
         self.path = path
@@ -37,7 +37,7 @@ class MemoryBank(BankView):
         self.writer = stored.commit.writer
         self.state = stored.commit.state
         self._encoder = encoder
-        self._rrf_k = rrf_k
+        self._ranking, self._rrf_k = ranking, rrf_k
         self._indexes: dict[Level, PassageIndex] = {}
         self._lock = threading.Lock()
 
@@ -50,6 +50,7 @@ class MemoryBank(BankView):
         expected_version: str | None = None,
         version: str | None = None,
         verify: bool = True,
+        ranking: str = Ranking.FUSED,
         rrf_k: int = RRF_K,
     ) -> MemoryBank:
         """Read a bank, checking every hash and every provenance link.
@@ -60,7 +61,8 @@ class MemoryBank(BankView):
             expected_version: refuse the bank where its newest version is another.
             version: one of the bank's versions, see `napmem bank log`; None for the newest.
             verify: False leaves the logs unread where the columns in index/ cover them: for who has just written the bank, or opens a large one again.
-            rrf_k: the constant of the rank fusion.
+            ranking: how searches rank, one of `Ranking`.
+            rrf_k: the constant of reciprocal rank fusion.
 
         Raises:
             BankError: missing, broken, or of another version.
@@ -73,7 +75,7 @@ class MemoryBank(BankView):
         if expected_version not in (None, stored.commit.version):
             fix = "Build it again, or use the data it belongs to."
             raise BankError.of(f"bank {path}", "is of another version", got=stored.commit.version, expected=expected_version, fix=fix)
-        return cls(path, stored, encoder=encoder, rrf_k=rrf_k)
+        return cls(path, stored, encoder=encoder, ranking=ranking, rrf_k=rrf_k)
 
     def build_index(self) -> None:
         """Build both search indexes now rather than at the first search, and leave them on disk for the next process."""
@@ -90,7 +92,7 @@ class MemoryBank(BankView):
 
     def _build_index(self, level: Level) -> PassageIndex:
         source = self.messages if level is Level.RAW else self.snapshot.revisions
-        return PassageIndex(source, level=str(level), encoder=self._encoder, directory=self.path / INDEX_DIR, rrf_k=self._rrf_k)
+        return PassageIndex(source, level=str(level), encoder=self._encoder, directory=self.path / INDEX_DIR, ranking=self._ranking, rrf_k=self._rrf_k)
 
 
 def save_bank(
