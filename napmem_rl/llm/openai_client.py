@@ -46,6 +46,8 @@ class OpenAIChat:
         budget: what may be spent in all; None only counts tokens.
         schema_mode: how a schema is asked for: json_schema (without lengths of strings, which some endpoints refuse), json_schema_full (with them; good for
             small models behind vLLM, which else may never stop), json_object (JSON, but of any form), or off.
+        reasoning: for models that take neither a temperature nor `max_tokens` (OpenAI's reasoning models): replies are limited by `max_completion_tokens`. A
+            cache then keeps one sample of each reply.
 
     Raises:
         ConfigError: no model, no key, a cache for a sampled model, or an unknown mode.
@@ -68,10 +70,11 @@ class OpenAIChat:
         limits: RequestLimits | None = None,
         budget: Budget | None = None,
         schema_mode: str = "json_schema",
+        reasoning: bool = False,
     ) -> None:
         if not model:
             raise ConfigError.of("chat endpoint", "no model is named", fix="Set the key `model` beside `base_url`.")
-        if cache_dir is not None and temperature != 0:
+        if cache_dir is not None and temperature != 0 and not reasoning:
             raise ConfigError.of("chat endpoint, cache_dir", "would give sampled replies again and again", got=temperature, expected="temperature 0")
         if schema_mode not in SCHEMA_MODES:
             raise ConfigError.of("chat endpoint, schema_mode", "is unknown", got=schema_mode, expected=", ".join(SCHEMA_MODES))
@@ -79,7 +82,8 @@ class OpenAIChat:
         self.usage = Usage()
         self.endpoint = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
         self._client = _build_client(self.endpoint, api_key_env, timeout_s, max_retries)
-        self._defaults = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
+        self._limit_name = "max_completion_tokens" if reasoning else "max_tokens"
+        self._defaults = {"temperature": None if reasoning else temperature, "top_p": None if reasoning else top_p, self._limit_name: max_tokens}
         self._slots = asyncio.Semaphore(max_concurrency)
         self._cache = DiskCache(cache_dir) if cache_dir is not None else None
         self._cache_tag = {"tag": cache_tag} if cache_tag else {}
@@ -135,7 +139,7 @@ class OpenAIChat:
         request: dict[str, Any] = {"model": self.name, "messages": [dict(message) for message in messages]}
         request |= {name: value for name, value in self._defaults.items() if value is not None}
         if max_tokens is not None:
-            request["max_tokens"] = max_tokens
+            request[self._limit_name] = max_tokens
         if tools:
             request["tools"] = [tool.as_openai() for tool in tools]
         if schema is not None and self._schema_mode.startswith("json_schema"):
@@ -147,7 +151,7 @@ class OpenAIChat:
 
     async def _send(self, request: Mapping[str, Any]) -> ChatReply:
         """One request within limits and budget, counted."""
-        spending = Spending(guess_prompt_tokens(request), request.get("max_tokens", 0))
+        spending = Spending(guess_prompt_tokens(request), request.get(self._limit_name, 0))
         guessed = spending.num_tokens
         async with self._slots:
             await self._limits.wait(guessed)

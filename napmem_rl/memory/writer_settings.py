@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from napmem_rl.errors import ConfigError
 from napmem_rl.llm.limits import Budget, Prices, RequestLimits
@@ -35,6 +36,7 @@ class LLMSettings:
     price_out: float = 0.0  # of a million completion tokens
     cache_dir: str | None = None
     structured: str = "json_schema"
+    reasoning: bool = False
     max_reply_tokens: int = _DEFAULTS.max_reply_tokens
     max_input_chars: int = _DEFAULTS.max_input_chars
     timeout_s: float = 120.0
@@ -54,6 +56,7 @@ _HELP = {
     "price_out": "price of a million completion tokens",
     "cache_dir": "keep replies here: what was asked once is never paid for again",
     "structured": f"how replies are held to their form: {', '.join(SCHEMA_MODES)} (default: json_schema)",
+    "reasoning": "the model takes neither a temperature nor max_tokens, as OpenAI's reasoning models",
     "max_reply_tokens": f"longest reply, thinking included (default: {_DEFAULTS.max_reply_tokens})",
     "max_input_chars": f"characters of messages in one request (default: {_DEFAULTS.max_input_chars})",
     "timeout_s": "seconds for one request (default: 120)",
@@ -69,7 +72,8 @@ def add_writer_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--writer", choices=WRITER_NAMES, default="rules", help="what writes records, topics and profile (default: rules)")
     group = parser.add_argument_group("language model (--writer llm)")
     for field in fields(LLMSettings):
-        group.add_argument(f"--{field.name.replace('_', '-')}", type=_TYPES.get(field.name, str), help=_HELP[field.name])
+        how: dict[str, Any] = {"action": "store_true", "default": None} if field.name == "reasoning" else {"type": _TYPES.get(field.name, str)}
+        group.add_argument(f"--{field.name.replace('_', '-')}", help=_HELP[field.name], **how)
 
 
 def read_writer_arguments(arguments: argparse.Namespace) -> LLMSettings | None:
@@ -116,6 +120,7 @@ def build_client(settings: LLMSettings) -> OpenAIChat:
         limits=RequestLimits(requests_per_minute=settings.rpm, tokens_per_minute=settings.tpm),
         budget=budget,
         schema_mode=settings.structured,
+        reasoning=settings.reasoning,
     )
 
 

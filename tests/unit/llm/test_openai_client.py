@@ -249,6 +249,17 @@ def test_an_endpoint_without_schemas_is_asked_for_an_object_or_for_nothing(endpo
     assert endpoint.requests[0]["response_format"] == {"type": "json_object"} and "response_format" not in endpoint.requests[1]
 
 
+def test_a_reasoning_model_is_sent_no_temperature_and_its_own_limit_and_may_be_cached(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.steps = [as_step("Oslo")]
+    settings = {"reasoning": True, "cache_dir": str(tmp_path), "top_p": 0.9, "budget": Budget(max_tokens=100)}
+    for _ in range(2):
+        assert run_with(endpoint, lambda client: client.chat(ASK, max_tokens=50), **settings) == "Oslo"
+    (request,) = endpoint.requests
+    assert request["max_completion_tokens"] == 50 and not {"max_tokens", "temperature", "top_p"} & set(request)
+    with pytest.raises(BudgetError, match="may use up to"):
+        run_with(endpoint, lambda client: client.chat(ASK, max_tokens=90), **settings)
+
+
 def test_an_unknown_schema_mode_is_refused() -> None:
     with pytest.raises(ConfigError, match="schema_mode: is unknown; got 'xml'"):
         OpenAIChat(model="m", api_key_env="", schema_mode="xml")

@@ -23,9 +23,9 @@ def test_every_setting_can_be_given_and_those_that_are_not_keep_their_defaults()
     given = {"model": "m", "base_url": "http://x/v1", "api_key_env": "KEY", "concurrency": 2, "rpm": 3.0, "tpm": 4.0, "max_cost": 5.0, "max_total_tokens": 6}
     given |= {"price_in": 7.0, "price_out": 8.0, "cache_dir": "c", "structured": "off", "max_reply_tokens": 9, "max_input_chars": 10, "timeout_s": 11.0}
     given |= {"max_retries": 0}
-    assert set(given) == {field.name for field in fields(LLMSettings)}
+    assert set(given) | {"reasoning"} == {field.name for field in fields(LLMSettings)}
     arguments = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
-    assert read("--writer", "llm", *arguments) == LLMSettings(**given)
+    assert read("--writer", "llm", *arguments, "--reasoning") == LLMSettings(**given, reasoning=True)
 
 
 @pytest.mark.parametrize(
