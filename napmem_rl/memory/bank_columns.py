@@ -33,7 +33,7 @@ from napmem_rl.memory.commit_log import Commit
 _LOG = logging.getLogger(__name__)
 _FORMAT = [1, str(MESSAGE_ROW), str(REVISION_ROW), str(END_ROW)]
 _HEAD = "columns.json"
-_FILES = ("messages.rows", "messages.names", "records.rows", "records.names", "records.ends")
+MAPPED_BYTES = 1 << 20  # a larger file of rows is mapped, and read in steps of this size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,11 +91,13 @@ def load_columns(directory: Path, covered: Covered | None, commits: Sequence[Com
     if covered is None or not any(covered.fits(commit) for commit in reversed(commits)):
         return None
     try:
-        contents = {name: _read_checked(directory / name, *covered.files[name]) for name in _FILES}
-        lines = [[json.loads(line) for line in contents[f"{name}.names"].splitlines()] for name in ("messages", "records")]
+        lines = [
+            [json.loads(line) for line in _read_checked(directory / name, *covered.files[name]).splitlines()] for name in ("messages.names", "records.names")
+        ]
         names = [[name for line in lines[which] for name in line[kind]] for which, kind in ((0, "sessions"), (0, "speakers"), (1, "sessions"))]
-        rows = tuple(np.frombuffer(contents[name], dtype) for name, dtype in (("messages.rows", MESSAGE_ROW), ("records.rows", REVISION_ROW)))
-        return Columns(covered=covered, rows=rows, ends=np.frombuffer(contents["records.ends"], END_ROW), names=tuple(names))
+        kinds = (("messages.rows", MESSAGE_ROW), ("records.rows", REVISION_ROW), ("records.ends", END_ROW))
+        messages, records, ends = (_read_rows(directory / name, dtype, *covered.files[name]) for name, dtype in kinds)
+        return Columns(covered=covered, rows=(messages, records), ends=ends, names=tuple(names))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -163,6 +165,19 @@ def _read_checked(path: Path, size: int, crc: int) -> bytes:
     if len(content) != size or zlib.crc32(content) != crc:
         raise ValueError(f"{path.name} is damaged")
     return content
+
+
+def _read_rows(path: Path, dtype: np.dtype, size: int, crc: int) -> np.ndarray:
+    """The rows in the first bytes of a file; a large one is mapped, so that processes share it."""
+    if size <= MAPPED_BYTES:
+        return np.frombuffer(_read_checked(path, size, crc), dtype)
+    found, left = 0, size
+    with path.open("rb") as stream:
+        while left and (content := stream.read(min(left, MAPPED_BYTES))):
+            found, left = zlib.crc32(content, found), left - len(content)
+        if left or found != crc:
+            raise ValueError(f"{path.name} is damaged")
+        return np.memmap(stream, dtype, mode="r", shape=(size // dtype.itemsize,)).view(np.ndarray)
 
 
 def _find_covered(directory: Path, messages: MessageTable, revisions: RevisionTable) -> Covered | None:

@@ -36,13 +36,17 @@ class GrowingRows:
         """The first rows."""
         return self._data[:stop]
 
+    def reserve(self, num: int) -> None:
+        """Make room for so many rows in all, so that appending them moves nothing."""
+        if num > len(self._data) or not self._data.flags.writeable:
+            fresh = np.zeros(num + num // 8 + 64, dtype=self._data.dtype)
+            fresh[: self._used] = self._data[: self._used]
+            self._data = fresh
+
     def append(self, rows: np.ndarray) -> None:
         """Add rows at the end."""
         used = self._used + len(rows)
-        if used > len(self._data) or not self._data.flags.writeable:
-            fresh = np.zeros(used + used // 8 + 64, dtype=self._data.dtype)
-            fresh[: self._used] = self._data[: self._used]
-            self._data = fresh
+        self.reserve(used)
         self._data[self._used : used] = rows
         self._used = used
 

@@ -76,9 +76,9 @@ class Snapshot:
         return self.revisions.is_record_taken(record_id)
 
     def prepare(self) -> None:
-        """Sort the ids now rather than at the first look-up."""
-        self.messages.source("")
-        self.revisions.record_time("")
+        """Do now what the first commit would wait for."""
+        self.messages.prepare()
+        self.revisions.prepare()
 
     def find_problems(self, changes: Changes) -> list[str]:
         """Why these changes cannot be added; empty where they can."""

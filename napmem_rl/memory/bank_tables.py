@@ -9,6 +9,7 @@ import os
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, overload
 
@@ -89,6 +90,11 @@ class _Table:
         self.kinds: np.ndarray = self.rows["kind"]
         self.sessions: np.ndarray = self.rows["session"]
         self.session_names: Sequence[str] = sessions.names
+
+    def prepare(self) -> None:
+        """Sort the ids and make room now, rather than at the first look-up and the first line."""
+        self._ids.find(0)
+        self._rows.reserve(self._num)
 
     @property
     def num_bytes(self) -> int:
@@ -218,9 +224,6 @@ class RevisionTable(_Table):
         self._ends = ends
         self.ends = ends.view(len(ends))
         self.current = current  # [slots] int64
-        self.live_positions: np.ndarray = current[current >= 0]
-        self.live = np.zeros(self._num, dtype=bool)
-        self.live[self.live_positions] = True
         self.speakers = np.broadcast_to(np.int16(-1), self._num)
 
     @classmethod
@@ -239,6 +242,18 @@ class RevisionTable(_Table):
 
     def __len__(self) -> int:
         return self._num
+
+    @cached_property
+    def live_positions(self) -> np.ndarray:
+        """[live records] int64, the live revisions in order of their records' first appearance."""
+        return self.current[self.current >= 0]
+
+    @cached_property
+    def live(self) -> np.ndarray:
+        """See `PassageSource`."""
+        live = np.zeros(self._num, dtype=bool)
+        live[self.live_positions] = True
+        return live
 
     def revision(self, position: int) -> RecordRevision:
         """The revision at a position of the log."""
@@ -314,7 +329,7 @@ class RevisionTable(_Table):
 
     def _live_by_hash(self, record_id: str) -> int | None:
         found = self._find(record_id)
-        return found[-1] if found and self.live[found[-1]] else None
+        return found[-1] if found and self.current[self.rows["slot"][found[-1]]] == found[-1] else None
 
 
 class LiveRecords(Sequence[Record]):

@@ -209,7 +209,7 @@ class BankWriter:
             state=json.loads(dump_json(dict(changes.state))),  # as it will be read
             num_messages=len(self.messages) + len(changes.messages),
             num_revisions=len(self._snapshot.revisions) + len(changes.revisions),
-            num_records=len(self.records) + stored - ended,
+            num_records=(0 if before is None else before.num_records) + stored - ended,
             num_tracks=len(files) - 1,
             messages=messages,
             records=records,
