@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from napmem_rl.errors import BankError
-from napmem_rl.schema import Record
+from napmem_rl.schema import Message, Record
+
+T = TypeVar("T")
 
 STATE_FORMAT = 1
 
@@ -26,12 +28,42 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
-    """Messages [start, stop) of the bank, of one session, from which no records were drawn yet."""
+class Batch:
+    """Messages [start, stop) of the bank, from which records are drawn together."""
 
     start: int
     stop: int
     failure: Failure = Failure()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """Messages [start, stop) of the bank, from which no records were drawn yet: the rest of a session and what came after it.
+
+    A session ends where the next message is of another, or where `cuts` says so: where a session came again right after itself. `failure`: of the first batch.
+    """
+
+    start: int = 0
+    stop: int = 0
+    cuts: tuple[int, ...] = ()
+    failure: Failure = Failure()
+
+    def __bool__(self) -> bool:
+        return self.start < self.stop
+
+    def find_cut(self) -> int:
+        """Where the first session ends at the latest."""
+        return min((cut for cut in self.cuts if cut > self.start), default=self.stop)
+
+    def extended(self, start: int, stop: int, *, is_same_session: bool) -> Waiting:
+        """With a session's messages [start, stop) after it."""
+        if not self:
+            return Waiting(start=start, stop=stop)
+        return replace(self, stop=stop, cuts=(*self.cuts, start) if is_same_session else self.cuts)
+
+    def without(self, batch: Batch) -> Waiting:
+        """Without its first messages."""
+        return replace(self, start=batch.stop, cuts=tuple(cut for cut in self.cuts if cut > batch.stop), failure=Failure())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +101,8 @@ class BuildState:
     Attributes:
         num_flushes: done since the bank began; what the flush schedule goes by.
         next_record, next_track: numbers of the next ids; never used again, not even after a merge or a drop.
-        waiting: messages that wait for extraction, oldest first.
-        set_aside: batches whose extraction failed too often to hold up the rest; tried again at the end of a replay.
+        waiting: messages that wait for extraction.
+        set_aside: batches whose extraction failed again and again where that of later ones did not; tried again at the end of a replay.
         last_session, last_date: of the newest batch that records were drawn from; "" before the first.
         newest: time of the newest message; "" before the first.
         topics, profile: checkpoints.
@@ -80,14 +112,38 @@ class BuildState:
     num_flushes: int = 0
     next_record: int = 1
     next_track: int = 1
-    waiting: tuple[Span, ...] = ()
-    set_aside: tuple[Span, ...] = ()
+    waiting: Waiting = Waiting()
+    set_aside: tuple[Batch, ...] = ()
     last_session: str = ""
     last_date: str = ""
     newest: str = ""
     topics: Checkpoint = Checkpoint()
     profile: Checkpoint = Checkpoint()
     counts: Mapping[str, int] = field(default_factory=dict)
+
+    def append(self, start: int, session: Sequence[Message], *, is_same_session: bool) -> BuildState:
+        """After a session was appended at this position; `is_same_session`: the message before it is of the same one."""
+        waiting = self.waiting.extended(start, start + len(session), is_same_session=is_same_session)
+        return replace(self, waiting=waiting, newest=max(self.newest, session[-1].time))
+
+    def take_out(self, batch: Batch, last: Message) -> BuildState:
+        """After records were drawn from a batch that waited or was set aside; `last` is its last message."""
+        if batch in self.set_aside:
+            return replace(self, set_aside=tuple(other for other in self.set_aside if other != batch))
+        date = max(self.last_date, last.time[:10])
+        return replace(self, waiting=self.waiting.without(batch), num_flushes=self.num_flushes + 1, last_session=last.session_id, last_date=date)
+
+    def put_off(self, batch: Batch, reason: str) -> BuildState:
+        """After an extraction that failed."""
+        failure = batch.failure.again(reason)
+        if batch in self.set_aside:
+            return replace(self, set_aside=tuple(replace(other, failure=failure) if other == batch else other for other in self.set_aside))
+        return replace(self, waiting=replace(self.waiting, failure=failure))
+
+    def pass_over(self, batch: Batch) -> BuildState:
+        """With the first batch set aside."""
+        aside = replace(batch, failure=self.waiting.failure)
+        return replace(self, waiting=self.waiting.without(batch), set_aside=(*self.set_aside, aside), num_flushes=self.num_flushes + 1)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON gives it back."""
@@ -104,14 +160,18 @@ def parse_state(bank_id: str, value: Mapping[str, Any]) -> BuildState:
         if value["format"] != STATE_FORMAT:
             raise ValueError(f"format {value['format']!r} instead of {STATE_FORMAT}")
         fields = {name: content for name, content in value.items() if name != "format"}
-        for name in ("waiting", "set_aside"):
-            fields[name] = tuple(Span(**span | {"failure": Failure(**span["failure"])}) for span in fields[name])
-        for name in ("topics", "profile"):
-            point = fields[name]
-            fields[name] = Checkpoint(**point | {"failure": Failure(**point["failure"]), "revised": tuple(point["revised"])})
+        fields["set_aside"] = tuple(_parse(Batch, batch) for batch in fields["set_aside"])
+        fields["waiting"] = _parse(Waiting, fields["waiting"])
+        fields["topics"], fields["profile"] = _parse(Checkpoint, fields["topics"]), _parse(Checkpoint, fields["profile"])
         return BuildState(**fields)
     except (KeyError, TypeError, ValueError) as error:
         raise BankError.of(f"bank {bank_id}", f"its builder state cannot be read ({error})", fix="Build the bank again.") from error
+
+
+def _parse(kind: type[T], value: Mapping[str, Any]) -> T:
+    """A part of the state with its failure; lists become tuples."""
+    fields = {name: tuple(content) if isinstance(content, list) else content for name, content in value.items()}
+    return kind(**fields | {"failure": Failure(**value["failure"])})
 
 
 def adopt_state(record_ids: Iterable[str], track_ids: Iterable[str], times: Iterable[str]) -> BuildState:

@@ -8,7 +8,7 @@ Ours, where the paper is silent: there is one schedule for a bank over its whole
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from napmem_rl.schema import Message
 
@@ -21,11 +21,11 @@ def compute_flush_size(num_flushes: int) -> int:
     return FIRST_SIZES[num_flushes] if num_flushes < len(FIRST_SIZES) else STEADY_SIZE
 
 
-def cut_batch(messages: Sequence[Message], num_turns: int) -> int:
+def cut_batch(messages: Iterable[Message], num_turns: int) -> int:
     """How many messages of the beginning of a session (or of what is left of one) are flushed together.
 
     Args:
-        messages: in time order, to the end of the session.
+        messages: in time order, to the end of the session; read no further than the batch and one message more.
         num_turns: what the schedule asks for, at least 1.
 
     Returns:
@@ -33,16 +33,17 @@ def cut_batch(messages: Sequence[Message], num_turns: int) -> int:
 
     Example: for user, user, assistant, user, assistant and one turn it is 3.
     """
-    num_complete = 0
+    num_complete = num_messages = 0
     has_user = has_answer = False
-    for position, message in enumerate(messages):
+    for message in messages:
         if message.role == "user":
             if has_user and has_answer:
                 num_complete += 1
                 if num_complete == num_turns:
-                    return position
+                    return num_messages
                 has_answer = False
             has_user = True
         elif has_user:
             has_answer = True
-    return len(messages)
+        num_messages += 1
+    return num_messages

@@ -11,8 +11,8 @@ For each session in time order::
 
 Every step depends on the bank and its state alone, and ends in a commit. So a builder that was stopped anywhere goes on with the step that was not committed,
 and the bank ends as it would have without the stop. A step whose writer fails (LLMError) leaves the bank as it was and waits. Extraction waits in order, lest
-a record revise a newer one, until a batch has failed MAX_ATTEMPTS times: it is then set aside for the end of the replay. A budget that is spent (BudgetError)
-is no failure of a step: it ends the run where it is, and the next run goes on from there.
+a record revise a newer one; a batch that failed MAX_ATTEMPTS times where the next one does not is set aside for the end of the replay. A budget that is spent
+(BudgetError) is no failure of a step: it ends the run where it is, and the next run goes on from there.
 
 Ours, where the paper is silent: the session that a round comes before has been appended already; day boundaries are looked for between batches; a profile is
 asked for by any change of the tracks; that of a memory without tracks is written at the end of a replay (section 3.2 has the first profile "after the first
@@ -24,13 +24,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 
 from napmem_rl.errors import BudgetError, LLMError, NapMemError, PolicyOutputError
 from napmem_rl.memory.bank_writer import BankWriter
 from napmem_rl.memory.build_report import BuildReport, Cause, PendingStep
-from napmem_rl.memory.build_state import BuildState, Checkpoint, Failure, Span, adopt_state, parse_state
+from napmem_rl.memory.build_state import Batch, BuildState, Checkpoint, Waiting, adopt_state, parse_state
 from napmem_rl.memory.changes import Changes, error_of, relink
 from napmem_rl.memory.drawing import BatchDrawing
 from napmem_rl.memory.flush_schedule import compute_flush_size, cut_batch
@@ -45,7 +45,7 @@ from napmem_rl.schema import Message, Record
 
 MAX_NEW_RECORDS_TOPICS = 20  # NapMem appendix B: a round when more have accumulated
 MAX_NEW_RECORDS_PROFILE = 50  # NapMem appendix B: a refresh when more have accumulated
-MAX_ATTEMPTS = 3  # of one batch before it no longer holds up the rest; ours
+MAX_ATTEMPTS = 3  # at a batch before the one after it is tried; failures in a row before a run tries no more until its end; ours
 MAX_REASON_CHARS = 300
 
 
@@ -72,6 +72,7 @@ class PyramidBuilder:
         self._related = RelatedRecords(lambda: bank.snapshot.revisions, encoder=encoder, directory=bank.path / "index")
         self._run_counts: Counter[str] = Counter()
         self._has_started = False
+        self._num_failed = 0  # extractions in a row, in this run
 
     async def add(self, messages: Iterable[Message]) -> None:
         """Take in messages: append the new ones, session by session, and do everything that is due.
@@ -100,7 +101,7 @@ class PyramidBuilder:
     async def finish(self) -> BuildReport:
         """End a replay: what failed before, a round of topics and the profile where they are due, and one last try of what fails now."""
         for _ in range(2):
-            await self._advance()
+            await self._advance(is_end=True)
             await self._retry_set_aside(stop_at_failure=False)
             if self._has_new(self._state.topics) or self._state.topics.failure.attempts:
                 await self._write_topics("end of replay")
@@ -117,20 +118,21 @@ class PyramidBuilder:
         counts = {str(cause): self._run_counts[cause] for cause in Cause if self._run_counts[cause]}
         return BuildReport(bank_id=self._bank.bank_id, version=self._bank.version, counts=counts, pending=self._list_pending())
 
-    async def _advance(self) -> None:
-        """Draw records from what waits, as far as the writer comes, with the topics and profiles that become due on the way."""
+    async def _advance(self, *, is_end: bool = False) -> None:
+        """Draw records from what waits, as far as the writer comes, with the topics and profiles that become due on the way.
+
+        Where one try after the other failed in this run, nothing more is tried before its end.
+        """
         if not self._has_started:
             self._has_started = True
             self._writer.resume(self._list_drawn_messages(), self._bank.records)
             await self._retry_set_aside(stop_at_failure=True)
-        await self._settle()
-        while self._state.waiting:
-            span = self._state.waiting[0]
-            batch = self._cut(span)
-            if self._is_round_due_before(batch):
-                await self._write_topics(f"before {batch[0].session_id}, {batch[-1].time[:10]}")
-                await self._settle()
-            if not await self._extract(span, batch):
+        if is_end or self._num_failed < MAX_ATTEMPTS:
+            await self._settle()
+        while self._state.waiting and (is_end or self._num_failed < MAX_ATTEMPTS):
+            batch = self._cut()
+            await self._write_topics_before(batch)
+            if not await self._extract(batch) and not await self._pass_over(batch):
                 return
             await self._settle()
 
@@ -144,77 +146,70 @@ class PyramidBuilder:
     def _append(self, session: Sequence[Message]) -> None:
         """Raw messages first: they are safe whatever becomes of the rest."""
         start = len(self._bank.messages)
-        waiting = (*self._state.waiting, Span(start=start, stop=start + len(session)))
-        state = replace(self._state, waiting=waiting, newest=max(self._state.newest, session[-1].time))
+        is_same_session = bool(start) and self._bank.messages[start - 1].session_id == session[0].session_id
+        state = self._state.append(start, session, is_same_session=is_same_session)
         changes = Changes(messages=tuple(session), note=f"{session[0].session_id}: {len(session)} messages")
         self._commit(changes, state, [Cause.MESSAGES_ADDED] * len(session))
 
-    def _cut(self, span: Span) -> tuple[Message, ...]:
+    def _cut(self) -> Batch:
         """The next batch of what waits."""
-        messages = self._bank.messages[span.start : span.stop]
-        return tuple(messages[: cut_batch(messages, self._writer.turns_per_flush or compute_flush_size(self._state.num_flushes))])
+        waiting, messages = self._state.waiting, self._bank.messages
+        session_id = messages[waiting.start].session_id
+        rest = takewhile(lambda message: message.session_id == session_id, (messages[i] for i in range(waiting.start, waiting.find_cut())))
+        num_turns = self._writer.turns_per_flush or compute_flush_size(self._state.num_flushes)
+        return Batch(start=waiting.start, stop=waiting.start + cut_batch(rest, num_turns), failure=waiting.failure)
 
     async def _retry_set_aside(self, *, stop_at_failure: bool) -> None:
-        for span in self._state.set_aside:
-            if not await self._extract(span, tuple(self._bank.messages[span.start : span.stop])) and stop_at_failure:
+        for batch in self._state.set_aside:
+            if not await self._extract(batch) and stop_at_failure:
                 return
 
-    async def _extract(self, span: Span, batch: Sequence[Message]) -> bool:
-        """Records of one batch, committed; False where the writer failed, which is committed too. `span`: what the batch is of, all or the first of it."""
-        what = f"records of {batch[0].message_id} to {batch[-1].message_id}"
-        drawing = BatchDrawing(self._bank, self._related, self._writer, batch, self._state.next_record)
+    async def _pass_over(self, batch: Batch) -> bool:
+        """Set a batch aside that failed again and again, if the one after it can be drawn from; else it is not the batch's fault, and it goes on waiting."""
+        held, passed = self._state, self._state.pass_over(batch)
+        if held.waiting.failure.attempts < MAX_ATTEMPTS or not passed.waiting:
+            return False
+        self._state = passed
+        try:
+            return await self._extract(self._cut(), is_trial=True)
+        finally:
+            if self._state is passed:  # nothing was committed
+                self._state = held
+
+    async def _extract(self, batch: Batch, *, is_trial: bool = False) -> bool:
+        """Records of one batch, committed; False where the writer failed, which is committed too unless it was a mere trial."""
+        messages = self._bank.messages[batch.start : batch.stop]
+        what = f"records of {messages[0].message_id} to {messages[-1].message_id}"
+        drawing = BatchDrawing(self._bank, self._related, self._writer, messages, self._state.next_record)
         try:
             await drawing.run()
         except BudgetError:
             raise
         except LLMError as error:
-            reason = _describe(error)
-            self._commit(Changes(note=f"put off: {what}: {reason}"), self._put_off(span, len(batch), reason), [Cause.EXTRACTION_FAILED])
+            self._num_failed += 1
+            if not is_trial:
+                reason = _describe(error)
+                self._commit(Changes(note=f"put off: {what}: {reason}"), self._state.put_off(batch, reason), [Cause.EXTRACTION_FAILED])
             return False
         finally:
             self._related.forget_drafts()
+        self._num_failed = 0
         revisions = tuple(drawing.revisions)
         tracks, profile = relink(self._bank.tracks, self._bank.profile, revisions)
         records = [revision.record for revision in revisions]
         counted = {"topics": self._state.topics.count(records), "profile": self._state.profile.count(records)}
-        state = replace(self._take_out(span, batch), next_record=drawing.next_record, **counted)
-        changes = Changes(revisions=revisions, tracks=tracks, profile=profile, note=f"{batch[0].session_id}: {what}")
+        state = replace(self._state.take_out(batch, messages[-1]), next_record=drawing.next_record, **counted)
+        changes = Changes(revisions=revisions, tracks=tracks, profile=profile, note=f"{messages[0].session_id}: {what}")
         self._commit(changes, state, [Cause.BATCHES, *drawing.causes])
         return True
 
-    def _take_out(self, span: Span, batch: Sequence[Message]) -> BuildState:
-        """The state once the records of a batch are drawn."""
-        state = self._state
-        if span in state.set_aside:
-            return replace(state, set_aside=tuple(other for other in state.set_aside if other != span))
-        return replace(
-            state,
-            waiting=self._cut_waiting(len(batch)),
-            num_flushes=state.num_flushes + 1,
-            last_session=batch[-1].session_id,
-            last_date=max(state.last_date, batch[-1].time[:10]),
-        )
-
-    def _put_off(self, span: Span, num_messages: int, reason: str) -> BuildState:
-        """The state after one more failure of a batch: it goes on waiting, or, after MAX_ATTEMPTS, is set aside and lets the rest pass."""
-        state, failure = self._state, span.failure.again(reason)
-        if span in state.set_aside:
-            return replace(state, set_aside=tuple(replace(other, failure=failure) if other == span else other for other in state.set_aside))
-        if failure.attempts < MAX_ATTEMPTS:
-            return replace(state, waiting=(replace(span, failure=failure), *state.waiting[1:]))
-        batch = Span(start=span.start, stop=span.start + num_messages, failure=failure)
-        return replace(state, waiting=self._cut_waiting(num_messages), set_aside=(*state.set_aside, batch), num_flushes=state.num_flushes + 1)
-
-    def _cut_waiting(self, num_messages: int) -> tuple[Span, ...]:
-        """What waits without its first messages."""
-        first, *rest = self._state.waiting
-        left = replace(first, start=first.start + num_messages, failure=Failure())
-        return (left, *rest) if left.start < left.stop else tuple(rest)
-
-    def _is_round_due_before(self, batch: Sequence[Message]) -> bool:
-        is_new_session = batch[0].session_id != self._state.last_session
-        is_new_day = batch[-1].time[:10] > self._state.last_date
-        return (is_new_session or is_new_day) and self._has_new(self._state.topics)
+    async def _write_topics_before(self, batch: Batch) -> None:
+        """A round, and the profile, where a new session or a new day begins and records are unprocessed."""
+        first, last = self._bank.messages[batch.start], self._bank.messages[batch.stop - 1]
+        is_due = first.session_id != self._state.last_session or last.time[:10] > self._state.last_date
+        if is_due and self._has_new(self._state.topics):
+            await self._write_topics(f"before {first.session_id}, {last.time[:10]}")
+            await self._settle()
 
     async def _write_topics(self, why: str) -> None:
         """A round of topics: committed as a whole, or rolled back and put off."""
@@ -283,23 +278,19 @@ class PyramidBuilder:
 
     def _list_drawn_messages(self) -> Sequence[Message]:
         """The bank's messages, read where they are asked for, without those that wait for extraction."""
-        pending = {position for span in (*self._state.waiting, *self._state.set_aside) for position in range(span.start, span.stop)}
+        pending = {position for batch in (*self._state.set_aside, self._state.waiting) for position in range(batch.start, batch.stop)}
         if not pending:
             return self._bank.messages
         return tuple(self._bank.messages[position] for position in range(len(self._bank.messages)) if position not in pending)
 
     def _list_pending(self) -> tuple[PendingStep, ...]:
-        steps = [
-            PendingStep(step=f"records of {self._name(span)}", attempts=span.failure.attempts, reason=span.failure.reason)
-            for span in (*self._state.set_aside, *self._state.waiting)
-        ]
-        for name in ("topics", "profile"):
-            failure = getattr(self._state, name).failure
-            steps += [PendingStep(step=name, attempts=failure.attempts, reason=failure.reason)] * bool(failure.attempts)
-        return tuple(steps)
+        left = [*self._state.set_aside, *([self._state.waiting] if self._state.waiting else [])]
+        failures = [(f"records of {self._name(batch)}", batch.failure) for batch in left]
+        failures += [(name, point.failure) for name, point in (("topics", self._state.topics), ("profile", self._state.profile)) if point.failure.attempts]
+        return tuple(PendingStep(step=step, attempts=failure.attempts, reason=failure.reason) for step, failure in failures)
 
-    def _name(self, span: Span) -> str:
-        return f"{self._bank.messages[span.start].message_id} to {self._bank.messages[span.stop - 1].message_id}"
+    def _name(self, batch: Batch | Waiting) -> str:
+        return f"{self._bank.messages[batch.start].message_id} to {self._bank.messages[batch.stop - 1].message_id}"
 
     def _commit(self, changes: Changes, state: BuildState, causes: Sequence[Cause]) -> None:
         counts = Counter(state.counts)

@@ -389,6 +389,28 @@ def test_a_batch_that_fails_again_and_again_lets_the_rest_pass_and_is_retried_at
     assert grow(tmp_path / "c", [message for session in sessions for message in session], again).is_complete  # in one run, its end included
 
 
+def test_an_endpoint_that_is_down_is_asked_a_few_times_and_not_once_a_session(tmp_path):
+    sessions = [talk(f"add tea {number}", first=2 * number + 1, session=f"s{number}") for number in range(40)]
+    messages = [message for session in sessions for message in session]
+    down = Faults("extract", *range(1, 1000))
+    report = grow(tmp_path / "b", messages, ScriptedWriter(before_call=down))
+    bank = MemoryBank.open(tmp_path / "b")
+    assert len(bank.messages) == 80 and report.counts["extraction_failed"] == MAX_ATTEMPTS + 2  # while sessions come, and twice at the end
+    assert [(step.step, step.attempts) for step in report.pending] == [("records of msg:1 to msg:80", MAX_ATTEMPTS + 2)]
+    assert bank.state["set_aside"] == [] and len(json.dumps(bank.state)) < 1000
+    assert grow(tmp_path / "b", [], ScriptedWriter()).is_complete
+    grow(tmp_path / "c", messages, ScriptedWriter())
+    assert (tmp_path / "b" / "records.jsonl").read_bytes() == (tmp_path / "c" / "records.jsonl").read_bytes()
+
+
+def test_a_session_that_comes_again_while_it_waits_is_flushed_as_it_came(tmp_path):
+    writer = ScriptedWriter(before_call=Faults("extract", 2, 3))
+    messages = talk("add tea green", "add city Oslo", "add trip Rome", "add trip Bern", "add trip Oslo")
+    for part in (messages[:4], messages[4:8], messages[8:]):
+        grow(tmp_path / "b", part, writer, finish=False)
+    assert [about for _, about in writer.steps("extract")] == ["1 2", "3 4", "5 6 7 8", "9 10"]
+
+
 def test_what_stays_undone_is_reported_with_its_reason_and_kept(tmp_path):
     down = Faults("extract", *range(1, 50))
     report = grow(tmp_path / "b", talk("add tea green"), ScriptedWriter(before_call=down))
