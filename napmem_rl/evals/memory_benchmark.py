@@ -5,6 +5,7 @@ A part whose needs are absent (no data, no model) is absent from the figures, wi
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import tempfile
@@ -20,6 +21,8 @@ from napmem_rl.data.source import SourceSet
 from napmem_rl.data.splits import load_split_file
 from napmem_rl.errors import ConfigError, NapMemError
 from napmem_rl.evals.memory_coverage import measure_coverage
+from napmem_rl.evals.memory_latency import measure_latency
+from napmem_rl.evals.memory_recall import measure_recall
 from napmem_rl.evals.memory_scale import measure_scale
 from napmem_rl.evals.memory_storage import measure_storage
 from napmem_rl.retrieval.encoder import CachedEncoder, Encoder, load_encoder
@@ -88,10 +91,20 @@ class BenchmarkRun:
         encoder = load_encoder(self.encoder_name)
         return None if encoder is None else CachedEncoder(encoder, max_texts=CACHED_TEXTS)
 
+    @cached_property
+    def _split_of(self) -> Mapping[str, str] | None:
+        return None if self.split is None else load_split_file(self.split, self._source.groups.values())
+
     def _measure_coverage(self) -> list[Row]:
-        source = self._source
-        split_of = None if self.split is None else load_split_file(self.split, source.groups.values())
-        return measure_coverage(source, encoder=self._encoder, split_of=split_of, report=self.report)
+        return measure_coverage(self._source, encoder=self._encoder, split_of=self._split_of, report=self.report)
+
+    def _measure_recall(self) -> list[Row]:
+        return measure_recall(self._source, encoder=self._encoder, split_of=self._split_of, report=self.report)
+
+    def _measure_latency(self) -> list[Row]:
+        if importlib.util.find_spec("faiss") is None:
+            raise Absent("faiss is not installed")
+        return measure_latency(self.sizes, report=self.report)
 
     def _measure_scale(self) -> Iterator[Row]:
         for size in self.sizes:

@@ -100,10 +100,18 @@ def test_random_vectors_are_unit_rows_that_follow_from_the_text():
 
 def test_a_part_without_its_needs_is_absent_with_the_reason_and_never_zero():
     run = BenchmarkRun(locomo=None, encoder_name="none", sizes=(SESSION_MESSAGES,), report=lambda line: None)
-    figures = run.measure(("coverage", "storage"))
-    for part in ("coverage", "storage"):
+    figures = run.measure(("coverage", "recall", "storage"))
+    for part in ("coverage", "recall", "storage"):
         assert "rows" not in figures[part] and "--locomo" in figures[part]["absent"]
     assert "absent: no LoCoMo file was given" in render_figures(figures)
+
+
+def test_search_is_measured_beside_plain_libraries_at_each_size():
+    run = BenchmarkRun(locomo=None, encoder_name="none", sizes=(SESSION_MESSAGES, 2 * SESSION_MESSAGES), report=lambda line: None)
+    rows = run.measure(("latency",))["latency"]["rows"]
+    assert [row["passages"] for row in rows] == [SESSION_MESSAGES, 2 * SESSION_MESSAGES]
+    assert all(row[name] > 0 for row in rows for name in ("fused_p50_ms", "bm25s_p50_ms", "faiss_flat_p50_ms", "fused_to_plain"))
+    assert "fused_to_plain" in render_figures({"machine": "m", "encoder": "none", "latency": {"seconds": 0.0, "rows": rows}})
 
 
 def test_an_unknown_part_is_refused():
