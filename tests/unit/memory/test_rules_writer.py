@@ -9,6 +9,7 @@ import pytest
 
 from napmem_rl.data.worlds import generate_user
 from napmem_rl.errors import ConfigError
+from napmem_rl.evals.memory_scale import generate_session
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.bank_writer import BankWriter
 from napmem_rl.memory.builder import build_bank
@@ -316,6 +317,16 @@ def test_one_go_session_by_session_and_without_a_disk_give_the_same_memory(tmp_p
     records, profile = build_pyramid(messages)
     assert tuple(whole.records) == tuple(grown.records) == records
     assert strip_ids(whole.tracks) == strip_ids(grown.tracks) == strip_ids(write_tracks(messages)) and whole.tracks
+    assert whole.profile.text == grown.profile.text == profile.text and profile.text
+
+
+def test_a_talk_of_two_gives_the_same_memory_in_one_go_and_session_by_session(tmp_path):
+    sessions = [generate_session(number) for number in range(8)]
+    whole = build_by_builder(tmp_path / "whole", [[message for session in sessions for message in session]])
+    grown = build_by_builder(tmp_path / "grown", sessions)
+    records, profile = build_pyramid([message for session in sessions for message in session])
+    assert tuple(whole.records) == tuple(grown.records) == records and len(records) <= len(whole.messages) / 2
+    assert strip_ids(whole.tracks) == strip_ids(grown.tracks) and whole.tracks
     assert whole.profile.text == grown.profile.text == profile.text and profile.text
 
 
