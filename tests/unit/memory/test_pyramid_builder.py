@@ -389,6 +389,21 @@ def test_a_batch_that_fails_again_and_again_lets_the_rest_pass_and_is_retried_at
     assert grow(tmp_path / "c", [message for session in sessions for message in session], again).is_complete  # in one run, its end included
 
 
+def test_a_batch_set_aside_is_tried_first_by_the_next_run(tmp_path):
+    writer = ScriptedWriter(before_call=Faults("extract", 1, 2, 3))
+    sessions = [talk("add tea green"), *(talk("hi", first=first, session=f"s{first}") for first in (3, 5, 7))]
+    grow(tmp_path / "b", [message for session in sessions for message in session], writer, finish=False)
+    grow(tmp_path / "b", talk("hi", first=9, session="s9"), writer, finish=False)
+    assert [about for _, about in writer.steps("extract")] == ["3 4", "5 6", "7 8", "1 2", "9 10"]
+
+
+def test_failures_are_counted_from_the_last_success(tmp_path):
+    writer = ScriptedWriter(before_call=Faults("extract", 1, 2, 4))
+    grow(tmp_path / "b", talk("hi"), writer, finish=False)
+    report = grow(tmp_path / "b", talk("hi", first=3, session="s2"), writer, finish=False)
+    assert [(step.step, step.attempts) for step in report.pending] == [("records of msg:3 to msg:4", 1)]
+
+
 def test_an_endpoint_that_is_down_is_asked_a_few_times_and_not_once_a_session(tmp_path):
     sessions = [talk(f"add tea {number}", first=2 * number + 1, session=f"s{number}") for number in range(40)]
     messages = [message for session in sessions for message in session]
