@@ -24,6 +24,7 @@ from napmem_rl.memory.build_report import BuildReport
 from napmem_rl.memory.pyramid_builder import PyramidBuilder
 from napmem_rl.memory.writers.base import MemoryWriter
 from napmem_rl.memory.writers.rules import RulesWriter
+from napmem_rl.retrieval.encoder import HashingEncoder
 from napmem_rl.schema import Message
 
 
@@ -103,7 +104,7 @@ async def build(path: Path, messages: Sequence[Message], writer: MemoryWriter, s
     """One run over the bank at `path`, which ends where `stop` says."""
     with CrashingBank.open(path, bank_id="ana", writer=writer.name, durable=False) as bank:
         bank.stop = stop
-        builder = PyramidBuilder(bank, writer)
+        builder = PyramidBuilder(bank, writer, encoder=HashingEncoder(64))
         await builder.add(messages)
         return await builder.finish()
 
