@@ -187,7 +187,9 @@ class PyramidBuilder:
             raise
         except LLMError as error:
             self._num_failed += 1
-            if not is_trial:
+            if is_trial:
+                self._run_counts[Cause.EXTRACTION_FAILED] += 1
+            else:
                 reason = _describe(error)
                 self._commit(Changes(note=f"put off: {what}: {reason}"), self._state.put_off(batch, reason), [Cause.EXTRACTION_FAILED])
             return False
