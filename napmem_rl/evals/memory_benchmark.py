@@ -122,7 +122,7 @@ def describe_machine() -> str:
 
 
 def render_figures(figures: Mapping[str, Any]) -> str:
-    """The figures as text, a table a part; a table with many columns stands on its side."""
+    """The figures as text, a table a part."""
     blocks = [f"{figures['machine']}; encoder {figures['encoder']}"]
     for part in PARTS:
         if part not in figures:
@@ -134,10 +134,16 @@ def render_figures(figures: Mapping[str, Any]) -> str:
 
 
 def render_rows(rows: Sequence[Row]) -> str:
-    """Rows as a text table, one column a row: names are long, and there are more of them than rows."""
+    """Rows as a text table, upright or on its side, whichever is narrower."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[name, *(_render_value(row.get(name)) for row in rows)] for name in names]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(rows) + 1)]
+    upright = [names, *([_render_value(row.get(name)) for name in names] for row in rows)]
+    aside = [list(line) for line in zip(*upright, strict=True)]
+    return min((_align(upright), _align(aside)), key=lambda text: len(text.partition("\n")[0]))
+
+
+def _align(cells: Sequence[Sequence[str]]) -> str:
+    """Lines of cells, the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join("  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]) for line in cells)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from napmem_rl.data.source import SourceBank, SourceSet
 from napmem_rl.errors import ConfigError
-from napmem_rl.evals.memory_benchmark import PARTS, BenchmarkRun, render_figures
+from napmem_rl.evals.memory_benchmark import PARTS, BenchmarkRun, render_figures, render_rows
 from napmem_rl.evals.memory_coverage import Setting, measure_coverage
 from napmem_rl.evals.memory_scale import SESSION_MESSAGES, generate_session, measure_scale
 from napmem_rl.evals.memory_storage import RandomEncoder, count_bytes, measure_storage
@@ -112,6 +112,13 @@ def test_search_is_measured_beside_plain_libraries_at_each_size():
     assert [row["passages"] for row in rows] == [SESSION_MESSAGES, 2 * SESSION_MESSAGES]
     assert all(row[name] > 0 for row in rows for name in ("fused_p50_ms", "bm25s_p50_ms", "faiss_flat_p50_ms", "fused_to_plain"))
     assert "fused_to_plain" in render_figures({"machine": "m", "encoder": "none", "latency": {"seconds": 0.0, "rows": rows}})
+
+
+def test_tables_stand_so_that_they_are_narrow():
+    few = render_rows([{"a long name": 1, "another long name": 0.25}])
+    many = render_rows([{"n": n, "x": None if n else 1234567} for n in range(3)])
+    assert few.splitlines() == ["a long name            1", "another long name  0.250"]
+    assert many.splitlines() == ["n          x", "0  1,234,567", "1          –", "2          –"]
 
 
 def test_an_unknown_part_is_refused():
