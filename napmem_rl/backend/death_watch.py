@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import ray
@@ -54,6 +54,12 @@ class DeathWatch:
                 self._pending[_ping(self._actors[name])] = name
             return dict(self._dead)
 
+    def forget(self, names: Collection[str]) -> None:
+        """Watch these actors no longer, since their end is wanted; one that died before stays dead."""
+        self.find_dead()
+        with self._lock:
+            self._pending = {ref: name for ref, name in self._pending.items() if name not in names}
+
     def wait_for_dead(self, timeout_s: float = DEATH_NOTICE_S) -> dict[str, str]:
         """`find_dead`, as soon as it finds one; for where something failed and it is to be known why. Empty after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
@@ -100,26 +106,26 @@ def find_lost_nodes(before: Mapping[str, str], *, timeout_s: float = NODE_NOTICE
         time.sleep(0.5)
 
 
-def name_dead(error: ray.exceptions.RayError, *, timeout_s: float = DEATH_NOTICE_S) -> NapMemError | None:
-    """An error that names the actors that died, where that is what failed the trainer: Ray's own often does not say which one it was.
+def name_dead(error: Exception, *, timeout_s: float = DEATH_NOTICE_S) -> NapMemError | None:
+    """An error that names the actors that died, where that is what failed the trainer: Ray's own often does not say which one it was, and of a peer that lost
+    its connection, or a server whose engine is gone, no error of Ray's speaks at all.
 
     Args:
         error: what the trainer raised.
         timeout_s: how long to wait for Ray to notice.
 
     Returns:
-        None where no watched actor died, so that `error` says all there is.
+        None where no watched actor died, so that `error` says all there is, and for errors of this project, which say it better.
     """
-    cause = error
-    while isinstance(cause, ray.exceptions.RayTaskError) and isinstance(cause.cause, ray.exceptions.RayError):
+    cause: Exception = error
+    while isinstance(cause, ray.exceptions.RayTaskError) and cause.cause is not None:
         cause = cause.cause
-    if not isinstance(cause, ray.exceptions.RayActorError) and not means_death(cause):
+    if isinstance(cause, NapMemError):
         return None
     dead = WATCH.wait_for_dead(timeout_s)
     if not dead:
         return None
-    words = "; ".join(f"{name} ({words})" for name, words in dead.items())
-    return BackendError.of("training job", f"lost {words}", fix="The same command goes on from the last checkpoint.")
+    return BackendError.of("training job", f"lost {describe_deaths(dead)}", fix="The same command goes on from the last checkpoint.")
 
 
 def _ping(actor: Any) -> Any:

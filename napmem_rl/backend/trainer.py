@@ -14,6 +14,7 @@ import ray
 import torch
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
+from transfer_queue import interface as queue_interface
 from verl.trainer.ppo.v1 import trainer_base
 
 from napmem_rl.backend import metric_names as names
@@ -84,13 +85,29 @@ class JobHooks:
         threading.Thread(target=report_deaths, args=(self._link.report_death, threading.Event()), name="death_watch", daemon=True).start()
         super().init()  # type: ignore[misc]
         self._saved_step = self.global_steps  # where a checkpoint was loaded
+        self._watch_actors()
+        self._best = read_best(self._run_dir)
+
+    def _watch_actors(self) -> None:
+        """All whose death would leave somebody waiting. (Agent-loop workers and encoders are added where they start; reward workers start again.)"""
         for index, worker in enumerate(self.actor_rollout_wg.workers):  # type: ignore[attr-defined]
             WATCH.add(f"learner {index}", worker)
         for replica in self.llm_server_manager.get_replicas():  # type: ignore[attr-defined]
             for index, server in enumerate(replica.servers):
                 WATCH.add(f"rollout server {replica.replica_rank}.{index}", server)
             ray.get([server.__ray_call__.remote(watch_engine) for server in replica.servers], timeout=CALL_TIMEOUT_S)
-        self._best = read_best(self._run_dir)
+        WATCH.add("load balancer of the rollout servers", self.llm_server_manager.global_load_balancer)  # type: ignore[attr-defined]
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        """As verl's; while it lasts the queue's actors are watched too, which verl ends right after it."""
+        units = (queue_interface._TQ_STORAGE or {}).get("SimpleStorage", {})
+        queue = {"controller of the TransferQueue": queue_interface._TQ_CONTROLLER, **units}
+        for name, actor in queue.items():
+            WATCH.add(name, actor)
+        try:
+            super().fit(agent_loop_manager)  # type: ignore[misc]
+        finally:
+            WATCH.forget(queue)
 
     def on_step_begin(self) -> None:
         reason = self._link.beat(self.global_steps, "begin")

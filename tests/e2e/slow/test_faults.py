@@ -40,8 +40,15 @@ def error_line(job) -> str:
 
 @pytest.mark.parametrize(
     ("title", "named"),
-    [("ray::NapMemAgentLoopWorker", "agent-loop worker 0"), ("ray::TransformersServer", "rollout server"), ("ray::WorkerDict", "learner")],
-    ids=["agent-loop worker", "rollout server", "learner"],
+    [
+        ("ray::NapMemAgentLoopWorker", "agent-loop worker 0"),
+        ("ray::TransformersServer", "rollout server"),
+        ("ray::WorkerDict", "learner"),
+        ("ray::GlobalRequestLoadBalancer", "load balancer"),
+        ("ray::TransferQueueController", "controller of the TransferQueue"),
+        ("ray::SimpleStorageUnit", "TransferQueueStorageUnit#0"),
+    ],
+    ids=["agent-loop worker", "rollout server", "learner", "load balancer", "queue controller", "storage unit"],
 )
 def test_a_job_that_lost_a_part_ends_and_names_it(start_job, tmp_path: Path, title: str, named: str):
     job = start_job(tmp_path / "run")

@@ -16,10 +16,10 @@ from omegaconf import OmegaConf
 
 pytest.importorskip("verl")
 
+from napmem_rl.backend import death_watch, watchdog
 from napmem_rl.backend import trainer as trainer_module
-from napmem_rl.backend import watchdog
 from napmem_rl.backend.checkpoints import list_shards
-from napmem_rl.backend.death_watch import means_death
+from napmem_rl.backend.death_watch import DeathWatch, means_death
 from napmem_rl.backend.run_checkpoints import Best, read_best, seal_checkpoint
 from napmem_rl.backend.run_files import hold_run_dir
 from napmem_rl.backend.trainer import JobHooks
@@ -90,6 +90,43 @@ def test_a_run_directory_is_one_jobs_at_a_time_and_free_when_that_job_is_killed(
 )
 def test_which_failures_of_a_call_mean_that_its_actor_is_gone(error, is_dead):
     assert means_death(error) is is_dead
+
+
+class Pings:
+    """Stands in for Ray: every call to an actor is pending until the actor is in `dead`."""
+
+    def __init__(self) -> None:
+        self.dead: set[str] = set()
+
+    def actor(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(__ray_call__=SimpleNamespace(remote=lambda function: name))
+
+    def wait(self, refs: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
+        return [ref for ref in refs if ref in self.dead], [ref for ref in refs if ref not in self.dead]
+
+    def get(self, ref: str) -> None:
+        raise ray.exceptions.ActorDiedError()
+
+
+def test_actors_whose_end_is_wanted_are_watched_no_longer_and_those_that_died_before_stay_dead(monkeypatch):
+    pings, watch = Pings(), DeathWatch()
+    monkeypatch.setattr(death_watch, "ray", SimpleNamespace(wait=pings.wait, get=pings.get, exceptions=ray.exceptions))
+    for name in ("learner 0", "controller", "unit"):
+        watch.add(name, pings.actor(name))
+    assert watch.find_dead() == {}
+    pings.dead = {"unit"}
+    watch.forget(["controller", "unit"])
+    pings.dead |= {"controller", "learner 0"}
+    assert set(watch.find_dead()) == {"unit", "learner 0"}
+
+
+def test_the_error_of_a_peer_is_said_to_be_that_of_the_actor_that_died(monkeypatch):
+    monkeypatch.setattr(death_watch.WATCH, "wait_for_dead", lambda timeout_s: {"learner 1": "killed"})
+    lost = ray.exceptions.RayTaskError("update", "trace", RuntimeError("Connection closed by peer"))
+    assert death_watch.name_dead(lost).message.startswith("training job: lost learner 1 (killed)")
+    assert death_watch.name_dead(ray.exceptions.RayTaskError("update", "trace", ConfigError("x"))) is None, "our own errors say it better"
+    monkeypatch.setattr(death_watch.WATCH, "wait_for_dead", lambda timeout_s: {})
+    assert death_watch.name_dead(lost) is None
 
 
 def test_a_checkpoint_waits_for_one_file_of_each_kind_from_each_learner():

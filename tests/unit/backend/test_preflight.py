@@ -207,18 +207,10 @@ def test_our_own_error_is_found_under_rays_wrapping():
 
     inner = RayTaskError("attach", "trace", StaleWeightsError("two versions")).as_instanceof_cause()
     outer = RayTaskError("run", "trace", inner)
-    assert isinstance(find_cause(outer.as_instanceof_cause(), {}, dict), StaleWeightsError)
-    assert find_cause(outer, {}, dict).message == "two versions"
-    other = find_cause(RayTaskError("run", "trace", AssertionError("no such mode\nmore")), {}, dict)
+    assert isinstance(find_cause(outer.as_instanceof_cause(), {}), StaleWeightsError)
+    assert find_cause(outer, {}).message == "two versions"
+    other = find_cause(RayTaskError("run", "trace", AssertionError("no such mode\nmore")), {})
     assert "AssertionError: no such mode" in other.message and "more" not in other.message
-
-
-def test_a_call_that_failed_because_its_actor_died_names_the_actor():
-    from ray.exceptions import ActorDiedError, RayTaskError
-
-    error = RayTaskError("run", "trace", ActorDiedError())
-    assert find_cause(error, {}, lambda: {"learner 1": "killed"}).message.startswith("training job: lost learner 1 (killed)")
-    assert "ActorDiedError" in find_cause(error, {}, dict).message
 
 
 def test_a_job_that_says_how_large_ray_is_starts_its_own_and_one_that_names_a_cluster_joins_it(data, monkeypatch):
