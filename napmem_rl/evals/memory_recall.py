@@ -15,7 +15,7 @@ import numpy as np
 from napmem_rl.data.source import SourceSet
 from napmem_rl.memory.bank_tables import render_message_passage
 from napmem_rl.retrieval.encoder import Encoder
-from napmem_rl.retrieval.fusion import FusionWeights, Ranking
+from napmem_rl.retrieval.fusion import CANDIDATES, FusionWeights, Ranking
 from napmem_rl.retrieval.index import PassageIndex
 from napmem_rl.retrieval.passages import PassageList
 from napmem_rl.schema import Message
@@ -33,6 +33,7 @@ class Setting:
     ranking: Ranking = Ranking.FUSED
     weights: FusionWeights = FusionWeights()
     render: Callable[[Message], str] = render_message_passage
+    candidates: int = CANDIDATES
 
 
 def render_without_date(message: Message) -> str:
@@ -43,6 +44,7 @@ def render_without_date(message: Message) -> str:
 SETTINGS = (
     *(Setting(name=f"{ranking}, no date", ranking=ranking, render=render_without_date) for ranking in (Ranking.BM25, Ranking.DENSE, Ranking.RRF)),
     *(Setting(name=str(ranking), ranking=ranking) for ranking in (Ranking.BM25, Ranking.DENSE, Ranking.RRF)),
+    Setting(name="rrf, no date, whole rankings", ranking=Ranking.RRF, render=render_without_date, candidates=1_000_000),
     Setting(name="scores added", weights=FusionWeights(drop_asking_words=False, neighbours=0, speaker=0, date=0)),
     Setting(name="+ asking words dropped", weights=FusionWeights(neighbours=0, speaker=0, date=0)),
     Setting(name="+ neighbours", weights=FusionWeights(speaker=0, date=0)),
@@ -121,7 +123,7 @@ def _search(conversation: _Conversation, setting: Setting, encoder: Encoder | No
         sessions=[message.session_id for message in messages],
         speakers=[message.speaker for message in messages],
     )
-    index = PassageIndex(passages, level="raw", encoder=encoder, ranking=setting.ranking, weights=setting.weights)
+    index = PassageIndex(passages, level="raw", encoder=encoder, ranking=setting.ranking, weights=setting.weights, candidates=setting.candidates)
     return np.array([[len(gold.intersection(index.search(text, k=k))) / len(gold) for k in DEPTHS] for text, gold, _ in conversation.questions])
 
 

@@ -1,9 +1,9 @@
 """How scores of several kinds become one ranking: pure functions over arrays of scores.
 
-`rank_fused` is our own: keyword and vector scores, each divided by its highest, are added with weights; a passage gains from the best of the turns around it in
-its session (the question before an answer, the remark after it), and where the query names a speaker or a date, from being theirs or near it. Its weights were
-chosen on the six training conversations of LoCoMo's split, by the mean of recall@5, @10 and @20 over a grid of 360 settings; the table in docs/reproduce.md
-holds what each part is worth on the two others.
+`fuse_scores` is our own: keyword and vector scores, each divided by its highest, are added with weights; a passage gains from the best of the turns around it
+in its session (the question before an answer, the remark after it), and where the query names a speaker or a date, from being theirs or near it. Its weights
+were chosen on the six training conversations of LoCoMo's split, by the mean of recall@5, @10 and @20 over a grid of 540 settings; docs/algorithms.md holds what
+each part is worth on the two others.
 
 Reciprocal rank fusion: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009:
 score(d) = sum over rankings of 1 / (k + rank of d), ranks counted from 1, k = 60.

@@ -41,6 +41,7 @@ class PassageIndex:
         directory: Path | None = None,
         ranking: str = Ranking.FUSED,
         rrf_k: int = RRF_K,
+        candidates: int = CANDIDATES,
         weights: FusionWeights = WEIGHTS,
         large: int = LARGE,
         seal: bool = True,
@@ -54,15 +55,17 @@ class PassageIndex:
             directory: where sealed segments lie; None keeps everything in memory.
             ranking: one of `Ranking`.
             rrf_k: the constant of reciprocal rank fusion.
+            candidates: how deep reciprocal rank fusion reads each ranking, and at least twice k.
             weights: of the fused ranking.
             large: number of passages from which on `build` leaves tantivy's lists and a graph.
             seal: store a large tail on disk at once; where that is not allowed, a line in the log says so.
         """
-        self._level, self._encoder, self._large = level, encoder, large
-        self._ranking, self._rrf_k, self._weights = Ranking(ranking), rrf_k, weights
+        self._level, self._large = level, large
+        self._ranking, self._rrf_k, self._candidates, self._weights = Ranking(ranking), rrf_k, candidates, weights
+        self._encoder = None if self._ranking is Ranking.BM25 else encoder
         self._store = None if directory is None else SegmentStore(directory, level)
         self._open(source)
-        if seal and (len(source) - self._num_sealed) * TAIL_SHARE > len(source):
+        if seal and self._store is not None and (len(source) - self._num_sealed) * TAIL_SHARE > len(source):
             self.build()
 
     def __len__(self) -> int:
@@ -74,7 +77,7 @@ class PassageIndex:
         assert len(source) >= len(self._source), f"PassageIndex: {len(source)} passages cannot extend {len(self._source)}"
         index = object.__new__(PassageIndex)
         index._level, index._encoder, index._large, index._store = self._level, self._encoder, self._large, self._store
-        index._ranking, index._rrf_k, index._weights = self._ranking, self._rrf_k, self._weights
+        index._ranking, index._rrf_k, index._candidates, index._weights = self._ranking, self._rrf_k, self._candidates, self._weights
         index._source, index._num_sealed = source, self._num_sealed
         words, vectors = self._sides
         if vectors is None and self._encoder is not None:  # there were no passages
@@ -114,11 +117,11 @@ class PassageIndex:
             return []
         if self._ranking is Ranking.FUSED:
             return self._rank_fused(query, mask, where, k)
-        depth = max(CANDIDATES, 2 * k)
+        depth = max(self._candidates, 2 * k)
         (words, vectors), rankings = self._sides, []
         if self._ranking is not Ranking.DENSE or vectors is None:
             rankings.append(words.find(tokenize_words(query), mask, where, self._recency, depth)[0])
-        if vectors is not None and self._ranking is not Ranking.BM25:
+        if vectors is not None:
             rankings.append(vectors.find(vectors.encode(query), mask, self._recency, depth)[0])
         return rankings[0][:k].tolist() if len(rankings) == 1 else rank_rrf(rankings, self._recency, k=k, rrf_k=self._rrf_k)
 

@@ -77,7 +77,7 @@ def test_specs_name_their_encoders_and_anything_else_is_refused(tmp_path):
 
 
 def test_importing_retrieval_loads_no_heavy_library():
-    code = "import sys, napmem_rl.retrieval.hybrid; print([name for name in ('torch', 'transformers', 'faiss', 'bm25s') if name in sys.modules])"
+    code = "import sys, napmem_rl.retrieval.index; print([name for name in ('torch', 'transformers', 'faiss', 'bm25s', 'tantivy') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, check=True, text=True)
     assert done.stdout.strip() == "[]"
 

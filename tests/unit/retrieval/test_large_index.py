@@ -96,7 +96,7 @@ def test_tantivy_counts_the_same_words_and_filters_exactly(tmp_path):
 def test_a_large_index_leaves_out_what_takes_no_part_and_finds_nearly_what_a_small_one_finds(tmp_path, ranking):
     small = build(ROWS, None, large=10_000, ranking=ranking)
     large = build(ROWS, tmp_path, ranking=ranking)
-    assert large._sides[0].base is not None and large._sides[1].base is not None
+    assert all(side.base is not None for side in large._sides if side is not None)
     shared, total = 0, 0
     for where in FILTERS:
         for query in QUERIES:
