@@ -227,7 +227,8 @@ class _Run:
         counted = {}
         if isinstance(writer, LLMWriter):
             counted = {"repairs": dict(writer.counts.repairs), "rejections": dict(writer.counts.rejections), "usage": writer.client.usage}
-        return BankSummary(bank_id=bank_id, problem="; ".join(text.rstrip(".") for text in problems) or None, counts=dict(done.counts) if done is not None else {}, **sizes, **counted)
+        said = "; ".join(text.rstrip(".") for text in problems) or None
+        return BankSummary(bank_id=bank_id, problem=said, counts=dict(done.counts) if done is not None else {}, **sizes, **counted)
 
     def _measure(self, bank_id: str) -> tuple[dict[str, int], int]:
         """Items of a bank by level, and how many of its user's messages it does not hold. Raises BankError where it does not open."""
