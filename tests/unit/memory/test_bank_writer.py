@@ -246,11 +246,12 @@ def test_what_a_crash_left_behind_is_ignored_by_readers_and_cut_by_the_next_writ
     version = fill(tmp_path / "ana")
     for name in ("messages.jsonl", "records.jsonl", "commits.jsonl"):
         with (tmp_path / "ana" / name).open("ab") as stream:
-            stream.write(b'{"half of a li')
+            stream.write(b'{"half of a li' + b"n" * 5000)  # longer than what comes next
     (tmp_path / "ana" / "files" / f".a.md.{'0' * 32}.tmp").write_bytes(b"half")
     assert MemoryBank.open(tmp_path / "ana").version == version and verify_bank(tmp_path / "ana") == []
     with open_writer(tmp_path / "ana") as writer:
         writer.commit(Changes(messages=(make_message(4),)))
     assert verify_bank(tmp_path / "ana") == [] and not list((tmp_path / "ana" / "files").glob(".*"))
+    assert not any(b"half of" in (tmp_path / "ana" / name).read_bytes() for name in ("messages.jsonl", "records.jsonl", "commits.jsonl"))
     lines = (tmp_path / "ana" / "messages.jsonl").read_text().splitlines()
     assert [json.loads(line)["message_id"] for line in lines] == ["msg:1", "msg:2", "msg:3", "msg:4"]
