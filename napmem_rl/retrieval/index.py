@@ -16,7 +16,7 @@ from napmem_rl.retrieval.bm25 import tokenize_words
 from napmem_rl.retrieval.encoder import Encoder
 from napmem_rl.retrieval.fusion import CANDIDATES, RRF_K, FusionWeights, Ranking, find_top, fuse_scores, rank_rrf
 from napmem_rl.retrieval.passages import PassageSource, SearchFilter
-from napmem_rl.retrieval.query import find_speakers, score_days, tokenize_query
+from napmem_rl.retrieval.query import find_speakers, names_date, score_days, tokenize_query
 from napmem_rl.retrieval.segments import SegmentStore
 from napmem_rl.retrieval.vectors import PassageVectors
 from napmem_rl.retrieval.words import PassageWords
@@ -91,9 +91,8 @@ class PassageIndex:
             return
         is_large = len(self._source) >= self._large
         words, vectors = self._sides
-        words.save(self._store, is_large=is_large)
-        if vectors is not None:
-            vectors.save(self._store, is_large=is_large)
+        if not words.save(self._store, is_large=is_large) or not (vectors is None or vectors.save(self._store, is_large=is_large)):
+            return
         if is_large:
             self._open(self._source)
         else:
@@ -181,7 +180,7 @@ class PassageIndex:
 
     def _score_days(self, query: str, chosen: np.ndarray, before: str | None) -> np.ndarray | None:
         """See `score_days`; "today" is the day of the search where it is limited, else the newest passage's."""
-        if self._days is None or not len(chosen):
+        if not names_date(query) or self._days is None or not len(chosen):
             return None
         days = self._days[chosen]
         try:

@@ -39,6 +39,11 @@ def find_speakers(query: str, names: Sequence[str]) -> np.ndarray:
     return named & (not named.all())
 
 
+def names_date(query: str) -> bool:
+    """True where a query speaks of a date; cheap, whatever the number of passages."""
+    return bool(find_intervals(query, today=date(2000, 1, 1), years=range(2000, 2001)))  # a leap year, which has every day
+
+
 def score_days(query: str, days: np.ndarray, today: np.datetime64) -> np.ndarray | None:
     """How near each day lies to a date in the query, [n] float32 in [0, 1], 1 inside it; None where the query names no date.
 

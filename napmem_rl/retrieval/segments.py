@@ -70,8 +70,8 @@ class SegmentStore:
         """The longest stored vectors of `encoder` that `source` begins with, [stop, dim] float16, memory-mapped; None where there are none."""
         return self._load_longest(source, name_vectors(encoder), lambda path, stop: _read_vectors(path, stop, encoder))
 
-    def save_words(self, source: PassageSource, postings: Postings) -> None:
-        """Store the inverted lists of all of `source`, in place of shorter ones."""
+    def save_words(self, source: PassageSource, postings: Postings) -> bool:
+        """Store the inverted lists of all of `source`, in place of shorter ones. This and the others below: True where that was done."""
 
         def write(path: Path) -> dict[str, Any]:
             for name in ("starts", "passages", "counts", "lengths"):
@@ -79,13 +79,13 @@ class SegmentStore:
             (path / "vocabulary.json").write_text(json.dumps(list(postings.vocabulary), ensure_ascii=False), encoding="utf-8")
             return {}
 
-        self._save(source, WORDS, write)
+        return self._save(source, WORDS, write)
 
-    def save_tantivy(self, source: PassageSource, base: TantivyWords | None) -> None:
+    def save_tantivy(self, source: PassageSource, base: TantivyWords | None) -> bool:
         """Store all of `source` in tantivy; what `base` holds is taken over as it is."""
-        self._save(source, TANTIVY, lambda path: {"num_words": write_tantivy(path / TANTIVY, source, base)})
+        return self._save(source, TANTIVY, lambda path: {"num_words": write_tantivy(path / TANTIVY, source, base)})
 
-    def save_vectors(self, source: PassageSource, encoder: Encoder, vectors: np.ndarray, *, with_graph: bool) -> None:
+    def save_vectors(self, source: PassageSource, encoder: Encoder, vectors: np.ndarray, *, with_graph: bool) -> bool:
         """Store the vectors of all of `source`, [n, dim] float16, in place of shorter ones. `with_graph`: and a graph over them, out of a shorter one's."""
 
         def write(path: Path) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class SegmentStore:
                 graph.save(path / GRAPH)
             return {"encoder": encoder.name, "dim": encoder.dim}
 
-        self._save(source, name_vectors(encoder), write)
+        return self._save(source, name_vectors(encoder), write)
 
     def _find(self, source: PassageSource, kind: str) -> Iterator[tuple[int, Path]]:
         """Stored runs that `source` begins with, longest first, as (number of passages, directory)."""
@@ -119,11 +119,11 @@ class SegmentStore:
                 _LOG.warning("%s cannot be used (%s); it is computed again", path, error)
         return None
 
-    def _save(self, source: PassageSource, kind: str, write: Callable[[Path], dict[str, Any]]) -> None:
-        """Write one run as a whole and remove the shorter ones that it holds. Nothing is written where the passages do not end with a commit."""
+    def _save(self, source: PassageSource, kind: str, write: Callable[[Path], dict[str, Any]]) -> bool:
+        """Write one run as a whole and remove the shorter ones that it holds. False where that failed, or where the passages do not end with a commit."""
         stop, key = len(source), source.prefix_key(len(source))
         if key is None or stop == 0:
-            return
+            return False
         path = self._directory / f"{self._level}-{stop}-{key[:16]}-{kind}"
         fresh = self._directory / f".{path.name}.{uuid.uuid4().hex}.tmp"
         try:
@@ -134,12 +134,13 @@ class SegmentStore:
             swap_directories(fresh, path)
         except (OSError, ValueError, RuntimeError) as error:  # of the system, of tantivy, of faiss
             _LOG.warning("%s cannot be written (%s); each process computes it again", path, error)
-            return
+            return False
         finally:
             shutil.rmtree(fresh, ignore_errors=True)  # after the swap this is the old one
         for shorter, old in self._find(source, kind):
             if shorter < stop:
                 shutil.rmtree(old, ignore_errors=True)
+        return True
 
 
 def name_vectors(encoder: Encoder) -> str:

@@ -72,6 +72,9 @@ class TantivyWords:
         Returns:
             Positions and scores, best first. What takes part is found however many others fit better.
         """
+        wanted = min(depth, int(mask.sum()))
+        if not wanted:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
         query = self._build_query(words, where)
         limit = depth
         while True:
@@ -79,7 +82,7 @@ class TantivyWords:
             positions = np.array(self._searcher.fast_field_values("position", [address for _, address in hits]), dtype=np.int64)
             scores = np.array([score for score, _ in hits], dtype=np.float32)
             kept = mask[positions] & (scores > 0)
-            if kept.sum() >= depth or len(hits) < limit:
+            if kept.sum() >= wanted or len(hits) < limit:
                 return positions[kept][:depth], scores[kept][:depth]
             limit *= _GROWTH
 

@@ -72,11 +72,10 @@ class PassageVectors:
         """The same for a longer source, sharing what is there."""
         return PassageVectors(source, self._encoder, self.base, self._runs, self.num_stored)
 
-    def save(self, store: SegmentStore, *, is_large: bool) -> None:
-        """Store the vectors of all passages, and the graph over them where they are very many."""
-        if len(self._source):
-            base = [] if self.base is None else [self.base[1]]
-            store.save_vectors(self._source, self._encoder, np.concatenate([*base, *(run.stored for run in self._runs)]), with_graph=is_large)
+    def save(self, store: SegmentStore, *, is_large: bool) -> bool:
+        """Store the vectors of all passages, and the graph over them where they are very many; True where that was done."""
+        base = [] if self.base is None else [self.base[1]]
+        return store.save_vectors(self._source, self._encoder, np.concatenate([*base, *(run.stored for run in self._runs)]), with_graph=is_large)
 
     def encode(self, query: str) -> np.ndarray:
         """A query's vector, [dim] float32."""

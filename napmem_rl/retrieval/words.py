@@ -44,15 +44,14 @@ class PassageWords:
         """The same for a longer source, sharing what is there."""
         return PassageWords(source, self.base, self._lists.parts, self.num_stored)
 
-    def save(self, store: SegmentStore, *, is_large: bool) -> None:
-        """Store the lists of all passages."""
+    def save(self, store: SegmentStore, *, is_large: bool) -> bool:
+        """Store the lists of all passages; True where that was done."""
         if is_large:
-            store.save_tantivy(self._source, self.base)
-        elif len(self._source):
-            whole = self._lists.parts[0]
-            for part in self._lists.parts[1:]:
-                whole = whole.joined(part)
-            store.save_words(self._source, whole)
+            return store.save_tantivy(self._source, self.base)
+        whole = self._lists.parts[0]
+        for part in self._lists.parts[1:]:
+            whole = whole.joined(part)
+        return store.save_words(self._source, whole)
 
     def score(self, words: Sequence[str]) -> np.ndarray:
         """Scores of all passages, [n] float32; only where there is no `base`."""

@@ -149,8 +149,10 @@ def test_a_damaged_large_index_is_built_again(tmp_path, caplog):
 def test_a_large_bank_without_its_index_is_searched_exactly(tmp_path, caplog):
     blocked = tmp_path / "index"
     blocked.write_text("a file where the directory would be")
-    exact = build(ROWS, blocked)
-    assert "cannot be written" in caplog.text
+    encoder = HalfEncoder()
+    exact = build(ROWS, blocked, encoder=encoder)
+    exact.build()
+    assert "cannot be written" in caplog.text and len(encoder.seen) == 600, "what is in memory stays"
     assert [exact.search(query, k=10) for query in QUERIES] == [build(ROWS, None, large=10_000).search(query, k=10) for query in QUERIES]
 
 
