@@ -10,8 +10,11 @@ import re
 from napmem_rl.schema import RecordType
 
 MAX_CHARS = 300  # of a sentence that becomes a record; longer ones are cut at a word
+MAX_READ_CHARS = 1000  # of a sentence that are looked at
+MAX_READ_SENTENCES = 200  # of a message
 
-_SPLIT = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|\n+")
+_SPLIT = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[。！？])|\n+")
+_CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _MARKS = re.compile(r"\*\*|__|^[ \t]*(?:[*#>•-]+|\d+[.)])[ \t]+", re.MULTILINE)  # Markdown: bold, headings, lists
 _ABBREVIATION = re.compile(r"\b(?:mr|mrs|ms|dr|st|vs|e\.g|i\.e|jr|sr)\.$", re.IGNORECASE)
 _OPENER = re.compile(
@@ -108,13 +111,17 @@ def split_sentences(text: str) -> list[str]:
 
 
 def split_bare(text: str) -> list[str]:
-    """Sentences without Markdown and openers: ``"**Hey** Mel, good to see you! So I moved."`` gives ``["Good to see you!", "I moved."]``."""
-    return [bare for sentence in split_sentences(_MARKS.sub("", text)) if (bare := _strip_opener(sentence))]
+    """Sentences without Markdown, code and openers: ``"**Hey** Mel, good to see you! So I moved."`` gives ``["Good to see you!", "I moved."]``.
+
+    Of an endless message the first MAX_READ_SENTENCES, each cut to MAX_READ_CHARS.
+    """
+    sentences = split_sentences(_MARKS.sub("", _CODE.sub("\n", text)))[:MAX_READ_SENTENCES]
+    return [bare for sentence in sentences if (bare := _strip_opener(cut_at_word(sentence, MAX_READ_CHARS)))]
 
 
 def is_question(sentence: str) -> bool:
     """True for a sentence that ends in a question mark, quotes and brackets aside."""
-    return sentence.rstrip("\"')]").endswith("?")
+    return sentence.rstrip("\"')]").endswith(("?", "？"))
 
 
 def is_telling(sentence: str) -> bool:

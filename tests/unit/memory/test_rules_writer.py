@@ -188,6 +188,16 @@ def test_a_numeral_is_no_pronoun_and_markdown_is_no_text():
     assert text == "Ana asked: Which ferry goes to Hvar? Ben: Morning ferry: leaves Split at 8:30."
 
 
+def test_code_is_no_talk_and_endless_messages_are_read_as_far_as_they_make_sense():
+    assert find("A: ```python\nfor i in range(10): print(i)\n```\nI wrote a loop in Python.") == [("Ana wrote a loop in Python.", ("msg:0",))]
+    ((text, _),) = find("A: I " + "really " * 50_000 + "like tea. " + "I like rain. " * 20_000, "B: Why tea?")
+    assert len(text) < 400
+
+
+def test_another_language_is_kept_sentence_by_sentence_as_it_was_said():
+    assert find("A: 我 住 在 上海 市。 你 喜欢 什么 茶？") == [("我 住 在 上海 市。", ("msg:0",))]
+
+
 def test_sentences_end_at_marks_and_line_breaks_but_not_at_abbreviations():
     assert split_sentences("I met Dr. Who. He left!\nFine") == ["I met Dr. Who.", "He left!", "Fine"]
 
