@@ -63,7 +63,7 @@ class BankWriter:
         self._descriptors: list[int] = []
         self._lock = BankLock.acquire(path, bank_id)
         try:
-            _write_head(path, bank_id)
+            _write_head(path, bank_id, durable=durable)
             for name in (MESSAGES_FILE, RECORDS_FILE, COMMITS_FILE):
                 self._descriptors.append(os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
             self._snapshot, self._commit, self._num_commit_bytes = _load(path, bank_id)
@@ -90,7 +90,7 @@ class BankWriter:
             BankError: another writer holds the bank, it is broken or of another user, or `path` holds something else.
         """
         path = Path(path)
-        _make_directory(path, bank_id)
+        _make_directory(path, bank_id, durable=durable)
         return cls(path, bank_id, writer, durable=durable)
 
     def __enter__(self) -> BankWriter:
@@ -287,21 +287,25 @@ def is_bank_or_empty(path: Path) -> bool:
     return path.is_dir() and all(entry.name == LOCK_FILE or TEMPORARY.fullmatch(entry.name) for entry in path.iterdir())
 
 
-def _make_directory(path: Path, bank_id: str) -> None:
+def _make_directory(path: Path, bank_id: str, *, durable: bool) -> None:
     if not is_bank_or_empty(path):
         raise BankError.of(f"bank {bank_id}", f"cannot be written to {path}, which holds something else", fix="Choose an empty or new directory.")
-    path.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.mkdir(parents=True, exist_ok=True)
+        if durable:
+            sync_path(path.parent)
 
 
-def _write_head(path: Path, bank_id: str) -> None:
+def _write_head(path: Path, bank_id: str, *, durable: bool) -> None:
     """Write bank.json where there is none, or see that it is this bank's."""
     try:
         content = (dump_json({"bank_id": bank_id, "format": FORMAT}) + "\n").encode()
     except UnicodeEncodeError as error:
         raise BankError.of("bank id", "is not valid Unicode", got=bank_id) from error
     if not (path / BANK_FILE).exists() and not (path / OLD_HEAD).exists():
-        write_file(path / BANK_FILE, content)
-        sync_path(path)
+        write_file(path / BANK_FILE, content, durable=durable)
+        if durable:
+            sync_path(path)
     problems: list[str] = []
     found = read_bank_id(path, problems)
     if problems:
