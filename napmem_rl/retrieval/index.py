@@ -16,7 +16,7 @@ from napmem_rl.retrieval.bm25 import tokenize_words
 from napmem_rl.retrieval.encoder import Encoder
 from napmem_rl.retrieval.fusion import CANDIDATES, RRF_K, FusionWeights, Ranking, find_top, fuse_scores, rank_rrf
 from napmem_rl.retrieval.passages import PassageSource, SearchFilter
-from napmem_rl.retrieval.query import find_speakers, names_date, score_days, tokenize_query
+from napmem_rl.retrieval.query import find_speakers, is_first_person, names_date, score_days, tokenize_query
 from napmem_rl.retrieval.segments import SegmentStore
 from napmem_rl.retrieval.vectors import PassageVectors
 from napmem_rl.retrieval.words import PassageWords
@@ -25,6 +25,7 @@ _LOG = logging.getLogger(__name__)
 LARGE = 50_000  # passages; up to here computing all scores takes a few milliseconds, and is exact
 LARGE_CANDIDATES = 64  # of the keyword and of the vector side of a large index, and at least four times k; their neighbours come on top
 TAIL_SHARE = 16  # a tail of more than a sixteenth of all passages is sealed when the index opens, so that few are encoded by every process
+USER = "user"  # the role of messages by the one who asks
 EVERYTHING = SearchFilter()
 WEIGHTS = FusionWeights()
 
@@ -146,18 +147,26 @@ class PassageIndex:
             near = found[0][:0] if vectors is None else vectors.find(vector, mask, self._recency, depth)[0]
             places, word_scores = self._gather(found, near, mask)
         chosen = self._by_session[places]  # [m] positions
-        speakers = self._source.speakers[chosen]
-        named = np.append(find_speakers(query, self._source.speaker_names[: speakers.max(initial=-1) + 1]), False)  # code -1 reads the last
         scores = fuse_scores(
             word_scores,
             None if vectors is None else vectors.score_some(vector, chosen),
             places=places,
             sessions=self._source.sessions[chosen],
-            is_speaker=named[speakers] if named.any() else None,
+            is_speaker=self._find_speaker(query, chosen),
             nearness=self._score_days(query, chosen, where.before),
             weights=self._weights,
         )
         return chosen[find_top(scores, self._recency[chosen], k)].tolist()
+
+    def _find_speaker(self, query: str, chosen: np.ndarray) -> np.ndarray | None:
+        """[m] bool, True for the passages of a speaker whom the query names, or of the user where the query is in the first person; None for neither."""
+        speakers = self._source.speakers[chosen]
+        named = np.append(find_speakers(query, self._source.speaker_names[: speakers.max(initial=-1) + 1]), False)  # code -1 reads the last
+        if named.any():
+            return named[speakers]
+        if USER in self._source.kind_names and is_first_person(query):
+            return self._source.kinds[chosen] == list(self._source.kind_names).index(USER)
+        return None
 
     def _gather(self, found: tuple[np.ndarray, np.ndarray], near: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Candidates of a large index with their neighbours.

@@ -12,6 +12,7 @@ from napmem_rl.retrieval.bm25 import tokenize_words
 from napmem_rl.retrieval.dates import find_intervals
 
 _WORD = re.compile(r"\w+")
+_FIRST_PERSON = re.compile(r"\b(?:[Ii](?!\.)|[Mm]e|[Mm]y|[Mm]ine)\b")
 _DAYS_NEAR = 7.0  # a date's weight falls to 1/e this many days off: what is told is mostly about the days before
 _MAX_YEARS = 30  # of a bank, for months without a year
 # They ask, and say nothing of what is asked for; Lucene's stop words, which never count, are not repeated here
@@ -37,6 +38,11 @@ def find_speakers(query: str, names: Sequence[str]) -> np.ndarray:
     parts = [[word.lower() for word in _WORD.findall(name)] for name in names]
     named = np.array([bool(part) and (part[0] in held) for part in parts], dtype=bool)
     return named & (not named.all())
+
+
+def is_first_person(query: str) -> bool:
+    """True where the user asks about themselves: I, me, my or mine."""
+    return _FIRST_PERSON.search(query) is not None
 
 
 def names_date(query: str) -> bool:

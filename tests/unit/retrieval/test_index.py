@@ -144,6 +144,12 @@ def test_of_two_that_fit_alike_the_one_of_the_named_speaker_or_day_is_first():
     assert index.search("chess yesterday", k=2, where=SearchFilter(before="2024-01-02T10:00:00")) == [0, 1]
 
 
+def test_a_query_in_the_first_person_prefers_what_the_user_said():
+    source = PassageList(["We love chess.", "You love chess.", "Tea."], TIMES[:3], kinds=["user", "assistant", "user"], sessions=["a", "b", "c"])
+    assert build(source).search("love of chess", k=2) == [1, 0]
+    assert build(source).search("my love of chess", k=2) == [0, 1]
+
+
 def test_times_that_are_no_dates_are_searched_without_dates(caplog):
     index = build(PassageList(["Tea.", "Coffee."], ["", "long ago"]))
     assert index.search("tea in May 2023", k=1) == [0]

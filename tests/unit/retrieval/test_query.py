@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from napmem_rl.retrieval.dates import find_intervals
-from napmem_rl.retrieval.query import find_speakers, score_days, tokenize_query
+from napmem_rl.retrieval.query import find_speakers, is_first_person, score_days, tokenize_query
 
 TODAY = date(2024, 3, 6)  # a Wednesday
 
@@ -33,6 +33,11 @@ def test_speakers_are_named_by_their_whole_or_first_name_as_words():
 def test_a_query_that_names_every_speaker_prefers_none():
     assert find_speakers("How did Ana meet Leo?", ["Ana", "Leo"]).tolist() == [False, False]
     assert find_speakers("Ana", []).tolist() == []
+
+
+def test_the_first_person_is_the_user():
+    assert is_first_person("where did i park?") and is_first_person("my car") and is_first_person("Tell me")
+    assert not is_first_person("Does Amy like memes, i.e. minecraft ones?") and not is_first_person("")
 
 
 @pytest.mark.parametrize("text", ["on 8 May, 2023", "May 8, 2023", "the 8th of May 2023", "2023-05-08", "8th May 2023?"])
