@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All tests: makes or reuses the environment, then ruff and pytest (unit, contract, recipes, layer rules, end to end). Arguments go to pytest instead of the list.
-#   --slow        the slow ones alone: faults, resume after a kill, the smoke run on real data (about half an hour on two cores)
+#   --slow        the slow ones alone: faults, resume after a kill or a stop, two jobs at once, the smoke run on real data (about an hour on two cores)
 #   NAPMEM_DATA   directory with real data sets; tests that need it are skipped without it, and say so
 set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
