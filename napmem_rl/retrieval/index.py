@@ -20,6 +20,7 @@ from napmem_rl.retrieval.query import find_speakers, is_first_person, names_date
 from napmem_rl.retrieval.segments import SegmentStore
 from napmem_rl.retrieval.vectors import PassageVectors
 from napmem_rl.retrieval.words import PassageWords
+from napmem_rl.schema import Level
 
 _LOG = logging.getLogger(__name__)
 LARGE = 50_000  # passages; up to here computing all scores takes a few milliseconds, and is exact
@@ -27,7 +28,7 @@ LARGE_CANDIDATES = 64  # of the keyword and of the vector side of a large index,
 TAIL_SHARE = 16  # a tail of more than a sixteenth of all passages is sealed when the index opens, so that few are encoded by every process
 USER = "user"  # the role of messages by the one who asks
 EVERYTHING = SearchFilter()
-WEIGHTS = FusionWeights()
+RECORD_WEIGHTS = FusionWeights(neighbours=0.5, reach=1)  # records next to each other share less than turns do
 
 
 class PassageIndex:
@@ -43,7 +44,7 @@ class PassageIndex:
         ranking: str = Ranking.FUSED,
         rrf_k: int = RRF_K,
         candidates: int = CANDIDATES,
-        weights: FusionWeights = WEIGHTS,
+        weights: FusionWeights | None = None,
         large: int = LARGE,
         seal: bool = True,
     ) -> None:
@@ -57,12 +58,13 @@ class PassageIndex:
             ranking: one of `Ranking`.
             rrf_k: the constant of reciprocal rank fusion.
             candidates: how deep reciprocal rank fusion reads each ranking, and at least twice k.
-            weights: of the fused ranking.
+            weights: of the fused ranking; None for those of the level.
             large: number of passages from which on `build` leaves tantivy's lists and a graph.
             seal: store a large tail on disk at once; where that is not allowed, a line in the log says so.
         """
         self._level, self._large = level, large
-        self._ranking, self._rrf_k, self._candidates, self._weights = Ranking(ranking), rrf_k, candidates, weights
+        self._ranking, self._rrf_k, self._candidates = Ranking(ranking), rrf_k, candidates
+        self._weights = weights or (RECORD_WEIGHTS if level == Level.RECORD else FusionWeights())
         self._encoder = None if self._ranking is Ranking.BM25 else encoder
         self._store = None if directory is None else SegmentStore(directory, level)
         self._open(source)

@@ -150,6 +150,13 @@ def test_a_query_in_the_first_person_prefers_what_the_user_said():
     assert build(source).search("my love of chess", k=2) == [0, 1]
 
 
+def test_records_gain_less_from_their_neighbours_than_messages_do():
+    """The last of four: own score 0; two turns from the hit as a message, out of reach as a record."""
+    source = PassageList(["Tea.", "Chess.", "Coffee.", "Cocoa."], TIMES)
+    assert PassageIndex(source, level="raw").search("chess", k=4) == [1, 2, 0, 3]
+    assert PassageIndex(source, level="record").search("chess", k=4) == [1, 2, 0]
+
+
 def test_times_that_are_no_dates_are_searched_without_dates(caplog):
     index = build(PassageList(["Tea.", "Coffee."], ["", "long ago"]))
     assert index.search("tea in May 2023", k=1) == [0]
