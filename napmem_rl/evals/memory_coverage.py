@@ -41,7 +41,7 @@ CURVE = (
     Setting(name="1/4", build=lambda: RulesWriter(max_records_per_message=1 / 4)),
     Setting(name="1/3", build=lambda: RulesWriter(max_records_per_message=1 / 3)),
     Setting(name="default"),
-    Setting(name="1/2, two messages a record", build=lambda: RulesWriter(max_sources=2)),
+    Setting(name="1/2, two messages a record", build=lambda: RulesWriter(max_sources=2, max_records_per_message=1 / 2)),
 )
 
 
