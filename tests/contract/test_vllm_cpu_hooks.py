@@ -75,7 +75,11 @@ class TestVLLM:
         monkeypatch.setenv("VERL_PLATFORM", "cpu")
         import napmem_rl.backend.plugin as plugin
 
+        from verl.plugin.platform import platform_manager
+
+        plugin.register_platform()
         plugin.register_vllm_on_cpu()
+        monkeypatch.setattr(platform_manager, "_current_platform", platform_manager._create_platform("cpu"))  # one that another test made would stay
 
     def test_vllm_still_takes_the_weight_away_from_its_cpu_linear_layers_and_our_patch_keeps_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import torch

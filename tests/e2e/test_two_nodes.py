@@ -72,7 +72,7 @@ def test_banks_that_are_absent_or_differ_on_the_second_node_are_named_with_all_e
     shutil.copytree(job_data / "banks" / "ana", two_nodes.local_banks / "ana")
     shutil.copytree(job_data / "banks" / "ben", two_nodes.local_banks / "ben")
     records = two_nodes.local_banks / "ben" / "records.jsonl"
-    records.write_text(records.read_text().replace("lives in", "left"))
+    records.write_text(records.read_text().replace("lives in", "lived in"))
     done = two_nodes.train(job_data, tmp_path / "run", judge_url, "trainer.n_gpus_per_node=2", "job.start_timeout_s=3")
     assert done.returncode == 2, done.stderr[-3000:]
     error = done.stderr[done.stderr.index("error: cluster:") :]
@@ -97,7 +97,7 @@ def test_a_job_of_two_nodes_takes_its_steps_with_a_rollout_server_on_each(finish
 
 
 def test_the_second_node_reads_its_own_copy_of_the_banks(finished, two_nodes):
-    assert list(two_nodes.local_banks.glob("*/index/*.npy")), "vectors are left beside the bank that was searched"
+    assert list(two_nodes.local_banks.glob("*/index/*/vectors.npy")), "vectors are left beside the bank that was searched"
 
 
 def test_a_node_that_does_not_answer_is_named_when_its_time_is_up(finished, two_nodes, job_data, judge_url, tmp_path, monkeypatch):
