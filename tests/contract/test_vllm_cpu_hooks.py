@@ -73,9 +73,9 @@ class TestVLLM:
     def cpu_platform(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The plugin as a job on the CPU has it."""
         monkeypatch.setenv("VERL_PLATFORM", "cpu")
-        import napmem_rl.backend.plugin as plugin
-
         from verl.plugin.platform import platform_manager
+
+        import napmem_rl.backend.plugin as plugin
 
         plugin.register_platform()
         plugin.register_vllm_on_cpu()
