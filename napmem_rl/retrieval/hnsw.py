@@ -82,7 +82,7 @@ class HnswGraph:
             order = np.argsort(-scores, kind="stable")[:depth]
             return positions[order][scores[order] > 0], scores[order][scores[order] > 0]
         selector = None if eligible == len(mask) else faiss.IDSelectorBitmap(np.packbits(mask, bitorder="little"))
-        in_sight = max(EF_SEARCH, 2 * depth) * len(mask) // eligible  # most of what is seen may not take part
+        in_sight = int(max(EF_SEARCH, 2 * depth) * max(1.0, len(mask) / eligible / 2))  # most of what is seen may not take part
         params = faiss.SearchParametersHNSW(efSearch=in_sight, **({"sel": selector} if selector else {}))
         scores, positions = self._graph.search(np.ascontiguousarray(vector[None], dtype=np.float32), depth, params=params)
         hits = (positions[0] >= 0) & (scores[0] > 0)
