@@ -26,6 +26,7 @@ MAX_TRACK_RECORDS = 12  # the newest ones of a topic
 MAX_TOPIC_SHARE = 0.3  # a word in more of the records than this is no topic
 MAX_LINE_CHARS = 200  # of a record's text in a track
 GROWTH_FROM = 512
+MAX_WORD_CHARS = 40  # longer ones are no words, and no titles
 _NAME_WEIGHT = 1.5
 _NEVER = 1 << 62
 _IMAGE = re.compile(r"\S+ shared an? (?:photo|photography|picture|image)\b[^.]*\.")  # what an image shows is no topic: its words are those of any image
@@ -75,7 +76,7 @@ class TopicCounts:
         for match in re.finditer(r"[^\W\d_]{3,}", _IMAGE.sub(" ", text)):
             form = match.group(0)
             stem = next(iter(tokenize_words(form)), "")
-            if not stem or stem in GENERAL_STEMS:
+            if not stem or stem in GENERAL_STEMS or len(form) > MAX_WORD_CHARS:
                 continue
             topic = self._topics.get(stem) or self._topics.setdefault(stem, Topic(stem))
             topic.forms[form] += 1

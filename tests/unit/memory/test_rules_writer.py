@@ -230,6 +230,10 @@ def test_a_track_gathers_a_topic_in_time_order_with_dates_and_links():
     assert track.time == "2024-01-05T10:00:00"
 
 
+def test_what_is_too_long_for_a_word_is_no_topic():
+    assert write_tracks(say(*(f"I found {'x' * 150} at place {n}." for n in range(3)))) == ()
+
+
 def test_there_are_never_more_than_twenty_tracks():
     animals = "cat dog cow pig hen fox owl bat rat ape elk emu yak bee ant cod eel hawk wolf bear lion deer goat duck swan".split()
     tracks = write_tracks(say(*(f"I saw the {animal} at place {n}." for animal in animals for n in range(2))))
