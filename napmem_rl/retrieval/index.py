@@ -28,7 +28,7 @@ LARGE_CANDIDATES = 64  # of the keyword and of the vector side of a large index,
 TAIL_SHARE = 16  # a tail of more than a sixteenth of all passages is sealed when the index opens, so that few are encoded by every process
 USER = "user"  # the role of messages by the one who asks
 EVERYTHING = SearchFilter()
-RECORD_WEIGHTS = FusionWeights(neighbours=0.5, reach=1)  # records next to each other share less than turns do
+RECORD_WEIGHTS = FusionWeights(neighbours=0.3, reach=1)  # records next to each other share less than turns do; chosen like the others
 
 
 class PassageIndex:
