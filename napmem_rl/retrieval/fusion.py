@@ -62,9 +62,11 @@ def lend_scores(scores: np.ndarray, places: np.ndarray, sessions: np.ndarray, *,
         [m] float32. Example: scores [1, 0, 0] of one session with decay 0.8 and reach 2 give [0, 0.8, 0.64].
     """
     lent = np.zeros_like(scores)
+    shares = np.float32(decay) ** np.arange(reach + 2, dtype=np.float32)  # by distance
+    shares[-1] = 0
     for step in range(1, min(reach, len(scores) - 1) + 1):
         distance = places[step:] - places[:-step]
-        weight = np.where((distance <= reach) & (sessions[step:] == sessions[:-step]), np.float32(decay) ** distance.astype(np.float32), np.float32(0))
+        weight = shares[np.minimum(distance, reach + 1)] * (sessions[step:] == sessions[:-step])
         np.maximum(lent[step:], weight * scores[:-step], out=lent[step:])
         np.maximum(lent[:-step], weight * scores[step:], out=lent[:-step])
     return lent
