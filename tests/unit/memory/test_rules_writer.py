@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from napmem_rl.data.locomo import load_locomo
 from napmem_rl.data.worlds import generate_user
 from napmem_rl.errors import ConfigError
 from napmem_rl.evals.memory_scale import generate_session
@@ -379,3 +382,14 @@ def test_a_bank_that_another_writer_made_is_counted_when_rules_go_on_with_it():
     writer.resume(say("I prefer tea."), records)
     profile = asyncio.run(writer.write_profile(Profile(text="", time="", source_ids=()), (), (), max_chars=1000))
     assert "User's sister is Mia. [rec:1]" in profile.text and "User prefers tea. [rec:3]" in profile.text
+
+
+@pytest.mark.skipif(not os.environ.get("NAPMEM_DATA"), reason="NAPMEM_DATA is not set")
+def test_on_locomo_a_record_for_two_messages_at_most_holds_seven_tenths_of_the_evidence_of_every_bank():
+    source = load_locomo(Path(os.environ["NAPMEM_DATA"]) / "locomo" / "locomo8.json")
+    for bank in source.banks:
+        records = draw(bank.messages)
+        gold = {message_id for task, key in source.items if task.bank_id == bank.bank_id for message_id in key.evidence_ids}
+        held = {source_id for record in records for source_id in record.source_ids}
+        assert len(records) <= len(bank.messages) / 2 and max(len(record.source_ids) for record in records) <= 3
+        assert len(gold & held) >= 0.7 * len(gold), bank.bank_id
