@@ -13,7 +13,7 @@ import numpy as np
 LINKS = 32  # of a node
 EF_CONSTRUCTION = 40
 EF_SEARCH = 128  # nodes kept in sight by a search that everything takes part in, and at least twice its depth: recall@10 of .99 on clustered vectors
-EXACT_SHARE = 16  # where at most one passage in so many takes part, all similarities are computed: a graph loses its way among the others
+EXACT_SHARE = 10  # where at most one passage in so many takes part, all similarities are computed: a graph loses its way among the others
 _BATCH = 16_384  # rows decoded and added at once
 
 
@@ -82,7 +82,7 @@ class HnswGraph:
             order = np.argsort(-scores, kind="stable")[:depth]
             return positions[order][scores[order] > 0], scores[order][scores[order] > 0]
         selector = None if eligible == len(mask) else faiss.IDSelectorBitmap(np.packbits(mask, bitorder="little"))
-        in_sight = int(max(EF_SEARCH, 2 * depth) * max(1.0, len(mask) / eligible / 2))  # most of what is seen may not take part
+        in_sight = int(max(EF_SEARCH, 2 * depth) * max(1.0, (len(mask) / eligible) ** 1.5 / 4))  # most of what is seen may not take part
         params = faiss.SearchParametersHNSW(efSearch=in_sight, **({"sel": selector} if selector else {}))
         scores, positions = self._graph.search(np.ascontiguousarray(vector[None], dtype=np.float32), depth, params=params)
         hits = (positions[0] >= 0) & (scores[0] > 0)
