@@ -66,7 +66,7 @@ StartJob = Callable[..., RunningJob]
 
 
 @pytest.fixture
-def start_job(job_data: Path, judge_url: str) -> Iterator[StartJob]:
+def start_job(job_data: Path, judge_url: str, tmp_path: Path) -> Iterator[StartJob]:
     """Starts `NUM_STEPS` steps of the tiny job, a checkpoint each; whatever still runs at the end of the test is ended."""
     jobs: list[RunningJob] = []
 
@@ -76,7 +76,7 @@ def start_job(job_data: Path, judge_url: str) -> Iterator[StartJob]:
         recipe = ROOT / "tests" / "e2e" / name
         given = [f"data.dir={data}", f"trainer.default_local_dir={run_dir}", f"judge.base_url={judge}"]
         steps = [f"trainer.total_training_steps={NUM_STEPS}", "trainer.save_freq=1", "trainer.test_freq=-1"]
-        log = run_dir.with_name(f"{run_dir.name}.{len(jobs)}.log")
+        log = tmp_path / f"{run_dir.name}.{len(jobs)}.log"  # not beside the run directory, whose disk a test may fill
         env = {"RAY_ADDRESS": ray_address} if ray_address is not None else {}
         with log.open("wb") as out:
             launch = build_launch(str(recipe), *given, *steps, *overrides, **env)
