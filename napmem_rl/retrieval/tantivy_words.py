@@ -48,6 +48,7 @@ class TantivyWords:
         self._copy = None if os.access(path, os.W_OK) else _LinkedCopy(path)  # tantivy takes a lock in the directory that it reads
         self._tantivy = tantivy
         index = tantivy.Index.open(str(self._copy.path if self._copy else path))
+        index.config_reader("manual")  # what is stored never changes: no thread need look for it
         self._schema, self._searcher = index.schema, index.searcher()
         if self._searcher.num_docs != num_passages:
             raise ValueError(f"{self._searcher.num_docs} passages, expected {num_passages}")
