@@ -79,6 +79,13 @@ def means_death(error: Exception) -> bool:
     return isinstance(error, ray.exceptions.RayError) and not isinstance(error, alive)
 
 
+def find_origin(error: BaseException) -> BaseException:
+    """What a call really raised, out of Ray's wrapping by each actor that it passed through."""
+    while isinstance(error, ray.exceptions.RayTaskError) and error.cause is not None:
+        error = error.cause
+    return error
+
+
 def describe_deaths(deaths: Mapping[str, str]) -> str:
     """Actors that died, by name with Ray's words, in one line."""
     return "; ".join(f"{name} ({words})" for name, words in deaths.items())
@@ -117,10 +124,7 @@ def name_dead(error: Exception, *, timeout_s: float = DEATH_NOTICE_S) -> NapMemE
     Returns:
         None where no watched actor died, so that `error` says all there is, and for errors of this project, which say it better.
     """
-    cause: Exception = error
-    while isinstance(cause, ray.exceptions.RayTaskError) and cause.cause is not None:
-        cause = cause.cause
-    if isinstance(cause, NapMemError):
+    if isinstance(find_origin(error), NapMemError):
         return None
     dead = WATCH.wait_for_dead(timeout_s)
     if not dead:

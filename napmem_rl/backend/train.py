@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from napmem_rl.atomic import write_file
 from napmem_rl.backend.cluster_check import check_cluster
-from napmem_rl.backend.death_watch import find_lost_nodes, list_nodes
+from napmem_rl.backend.death_watch import find_lost_nodes, find_origin, list_nodes
 from napmem_rl.backend.job_control import start_control
 from napmem_rl.backend.job_names import JOB_VARIABLE
 from napmem_rl.backend.preflight import JobInputs, check_inputs, count_steps
@@ -252,9 +252,7 @@ def find_cause(error: BaseException, nodes: Mapping[str, str]) -> NapMemError:
         error: what the trainer's actor raised, or Ray about it.
         nodes: the nodes that were alive when the job started; one that is gone is named where an actor cannot be reached.
     """
-    cause: BaseException | None = error
-    while isinstance(cause, ray.exceptions.RayTaskError):
-        cause = cause.cause
+    cause = find_origin(error)
     if isinstance(cause, NapMemError):
         return type(cause)(cause.message)
     if isinstance(cause, ray.exceptions.RayError) and (lost := find_lost_nodes(nodes)):

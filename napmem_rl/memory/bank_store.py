@@ -37,7 +37,7 @@ from napmem_rl.memory.storage import (
     render_track,
     render_tree,
 )
-from napmem_rl.schema import Profile, Track
+from napmem_rl.schema import Message, Profile, Record, Track
 
 HELD_BYTES = 1 << 20  # a log up to this size is held in memory, a larger one is read where it is asked for
 BATCH = 4096  # lines that are parsed at a time
@@ -58,6 +58,16 @@ class Snapshot:
     def records(self) -> LiveRecords:
         """The live records, in order of first appearance."""
         return LiveRecords(self.revisions)
+
+    def message(self, message_id: str) -> Message | None:
+        """The message of this id, or None."""
+        position = self.messages.position(message_id)
+        return None if position is None else self.messages[position]
+
+    def record(self, record_id: str) -> Record | None:
+        """The live record of this id, or None."""
+        position = self.revisions.live_position(record_id)
+        return None if position is None else self.revisions.revision(position).record
 
     def source(self, message_id: str) -> tuple[str, str] | None:
         """See `Known`."""

@@ -42,13 +42,11 @@ class BankView(ABC):
 
     def message(self, message_id: str) -> Message | None:
         """The message of this id, or None."""
-        position = self.messages.position(message_id)
-        return None if position is None else self.messages[position]
+        return self.snapshot.message(message_id)
 
     def record(self, record_id: str) -> Record | None:
         """The live record of this id, or None."""
-        position = self.snapshot.revisions.live_position(record_id)
-        return None if position is None else self.snapshot.revisions.revision(position).record
+        return self.snapshot.record(record_id)
 
     def history(self, record_id: str) -> tuple[RecordRevision, ...]:
         """All revisions of a record up to this version, first to last, also of one that a merge ended; empty for an unknown id."""

@@ -152,13 +152,11 @@ class BankWriter:
 
     def message(self, message_id: str) -> Message | None:
         """The message of this id, or None."""
-        position = self._snapshot.messages.position(message_id)
-        return None if position is None else self._snapshot.messages[position]
+        return self._snapshot.message(message_id)
 
     def record(self, record_id: str) -> Record | None:
         """The live record of this id, or None."""
-        position = self._snapshot.revisions.live_position(record_id)
-        return None if position is None else self._snapshot.revisions.revision(position).record
+        return self._snapshot.record(record_id)
 
     def commit(self, changes: Changes) -> str:
         """Add these changes as one version.
