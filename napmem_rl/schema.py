@@ -156,6 +156,14 @@ class Task:
     options: tuple[str, ...] = ()
 
 
+class AnswerKind(StrEnum):
+    """What the references of a key are."""
+
+    ANSWER = "answer"  # accepted answers
+    RUBRIC = "rubric"  # what a good answer does, in words (LongMemEval's preference questions)
+    UNANSWERABLE = "unanswerable"  # why nothing in memory answers the question; right is to say so
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerKey:
     """What rewards and evaluations may see of a task. For multiple choice `references` holds the one letter.
@@ -166,6 +174,7 @@ class AnswerKey:
     task_id: str
     references: tuple[str, ...]
     evidence_ids: tuple[str, ...] = ()
+    kind: AnswerKind = AnswerKind.ANSWER
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

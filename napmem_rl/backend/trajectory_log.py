@@ -8,7 +8,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.schema import ScoredTrajectory, ToolResult, Turn
+from napmem_rl.evals.trajectory_rows import render_trajectory
+from napmem_rl.schema import ScoredTrajectory
 
 
 class TrajectoryLog:
@@ -46,7 +47,7 @@ class TrajectoryLog:
         """Write one episode, whatever became of it. `min_version`: the oldest weights that sampled it; `repeat`: how often the step had the task before."""
         place = {"run": self._run_name, "step": step, "sample": sample_index, "repeat": repeat}
         head = {**place, "data_source": data_source, "min_policy_version": min_version}
-        line = json.dumps({**head, **render_trajectory(scored)}, ensure_ascii=False) + "\n"
+        line = json.dumps({**head, **render_episode(scored)}, ensure_ascii=False) + "\n"
         self._directory.mkdir(parents=True, exist_ok=True)
         with self._lock:
             file = os.open(self.path(step, is_validation=is_validation), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -63,51 +64,7 @@ def _write_all(file: int, content: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def render_trajectory(scored: ScoredTrajectory) -> dict[str, Any]:
-    """An episode as plain data: what was said, called and found, and what it earned. No token ids."""
-    trajectory = scored.trajectory
-    task = trajectory.task
-    versions = [turn.policy_version for turn in trajectory.turns if turn.policy_version is not None]
-    return {
-        "task_id": task.task_id,
-        "bank_id": task.bank_id,
-        "category": task.category,
-        "needs_memory": task.needs_memory,
-        "question": task.question,
-        "options": list(task.options),
-        "asked_at": task.asked_at,
-        "status": str(trajectory.status),
-        "detail": trajectory.detail,
-        "final_answer": trajectory.final_answer,
-        "reward": scored.reward,
-        "abstained": scored.abstained,
-        "terms": dict(scored.terms),
-        "judge": scored.judge,
-        "policy_version": max(versions, default=None),
-        "turns": [_render_turn(turn) for turn in trajectory.turns],
-    }
-
-
-def _render_turn(turn: Turn) -> dict[str, Any]:
-    return {
-        "text": turn.text,
-        "error": turn.error,
-        "num_prompt_tokens": len(turn.prompt_ids),
-        "num_response_tokens": len(turn.response_ids),
-        "calls": [_render_result(result) for result in turn.tool_results],
-    }
-
-
-def _render_result(result: ToolResult) -> dict[str, Any]:
-    return {
-        "name": result.call.name,
-        "arguments": dict(result.call.arguments),
-        "text": result.text,
-        "is_success": result.is_success,
-        "failure": result.failure,
-        "level": str(result.level),
-        "item_ids": list(result.item_ids),
-        "message_ids": list(result.message_ids),
-        "latency_s": round(result.latency_s, 6),
-        "is_truncated": result.is_truncated,
-    }
+def render_episode(scored: ScoredTrajectory) -> dict[str, Any]:
+    """An episode as plain data, with what it earned."""
+    earned = {"reward": scored.reward, "abstained": scored.abstained, "terms": dict(scored.terms), "judge": scored.judge}
+    return {**render_trajectory(scored.trajectory), **earned}

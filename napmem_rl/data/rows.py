@@ -28,7 +28,7 @@ from typing import Any
 from napmem_rl.atomic import open_replacement
 from napmem_rl.errors import DataError
 from napmem_rl.memory.pyramid import is_time
-from napmem_rl.schema import AnswerKey, Task, as_json
+from napmem_rl.schema import AnswerKey, AnswerKind, Task, as_json
 
 AGENT_NAME = "napmem"
 COLUMNS = ("data_source", "prompt", "task", "answer_key", "agent_name", "reward_model", "extra_info")
@@ -175,6 +175,10 @@ def _read_fields(row: Mapping[str, Any], column: str, cls: type, what: str) -> d
 
 
 def _check_value(what: str, name: str, value: Any) -> Any:
+    if name == "kind":
+        if value not in tuple(AnswerKind):
+            raise DataError.of(what, "is unknown", got=value, expected=", ".join(AnswerKind))
+        return AnswerKind(value)
     if name in _STRING_LISTS:
         if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
             raise DataError.of(what, "wrong type", got=value, expected="a list of strings")
