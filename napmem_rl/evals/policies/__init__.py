@@ -1,0 +1,1 @@
+"""Policies of an evaluation: navigators, passive readers, baselines, peers' stores."""

@@ -1,0 +1,1 @@
+"""Peers' memory stores in place of a bank, by their real packages."""
