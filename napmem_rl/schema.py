@@ -224,6 +224,18 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PromptFacts:
+    """What an episode's first prompt was made of beside the task and the agent's limits: with these it can be built again.
+
+    Example: PromptFacts(version="napmem-1", file_names=("home.md", "profile.md"), tool_names=("search_records", "get_records"))
+    """
+
+    version: str  # of the wording
+    file_names: tuple[str, ...] = ()  # that it named
+    tool_names: tuple[str, ...] = ()  # on offer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Trajectory:
     """One episode. `final_answer` is None unless `status` is completed."""
 
@@ -232,6 +244,7 @@ class Trajectory:
     final_answer: str | None
     status: Status
     detail: str = ""  # why it ended so, for people
+    prompt: PromptFacts | None = None  # None where no episode with tools built it
 
     def __post_init__(self) -> None:
         if (self.final_answer is not None) != (self.status is Status.COMPLETED):

@@ -7,10 +7,11 @@ them), `response_ids` what was sampled. So an episode of many turns holds each t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from napmem_rl.errors import DataError
-from napmem_rl.schema import Level, Status, Task, ToolCall, ToolFailure, ToolResult, Trajectory, Turn
+from napmem_rl.schema import Level, PromptFacts, Status, Task, ToolCall, ToolFailure, ToolResult, Trajectory, Turn
 
 
 def render_trajectory(trajectory: Trajectory, *, with_token_ids: bool = False) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def render_trajectory(trajectory: Trajectory, *, with_token_ids: bool = False) -
         "status": str(trajectory.status),
         "detail": trajectory.detail,
         "final_answer": trajectory.final_answer,
+        "prompt": None if trajectory.prompt is None else asdict(trajectory.prompt),
         "policy_version": max(versions, default=None),
         "turns": _render_turns(trajectory.turns, with_token_ids),
     }
@@ -50,9 +52,16 @@ def read_trajectory(row: Mapping[str, Any], *, what: str = "trajectory") -> Traj
             options=tuple(row["options"]),
         )
         turns = _read_turns(row["turns"])
-        return Trajectory(task=task, turns=turns, final_answer=row["final_answer"], status=Status(row["status"]), detail=row["detail"])
+        prompt = None if row["prompt"] is None else PromptFacts(**{name: _as_tuple(value) for name, value in row["prompt"].items()})
+        end = {"final_answer": row["final_answer"], "status": Status(row["status"]), "detail": row["detail"]}
+        return Trajectory(task=task, turns=turns, prompt=prompt, **end)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError.of(what, f"is not a recorded trajectory ({type(error).__name__}: {error})") from error
+
+
+def _as_tuple(value: Any) -> Any:
+    """JSON's lists are our tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _render_turns(turns: Sequence[Turn], with_token_ids: bool) -> list[dict[str, Any]]:
