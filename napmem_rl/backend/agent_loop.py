@@ -67,7 +67,8 @@ class NapMemAgentLoopWorker(_WorkerBase):
         # Python's default of a few threads would let a few searches through at a time, and the encoder would never see a batch
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_SEARCH_THREADS, thread_name_prefix="search"))
         encoder = await asyncio.to_thread(connect_encoder, settings.memory.encoder, encoder_service)
-        log = TrajectoryLog(settings.trajectories_dir, worker_name=worker_name, run_name=run_name) if settings.report.trajectories else None
+        report, names = settings.report, {"worker_name": worker_name, "run_name": run_name}
+        log = TrajectoryLog(settings.trajectories_dir, **names, with_token_ids=report.token_ids) if report.trajectories else None
         self.runner = EpisodeRunner(
             settings=settings,
             tokenizer=self.tokenizer,

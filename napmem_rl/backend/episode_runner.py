@@ -142,7 +142,10 @@ class EpisodeRunner:
         if self._log is None:
             return
         facts = {"step": request.step, "sample_index": request.sample_index, "repeat": request.repeat, "is_validation": request.is_validation}
-        await asyncio.to_thread(self._log.append, scored, data_source=str(request.row.get("data_source", "")), min_version=min_version, **facts)
+        drawn = build_sampling(request)
+        sampling = {"seed": self._settings.seed, **{name: drawn.get(name) for name in ("temperature", "top_p", "top_k")}}
+        facts |= {"data_source": str(request.row.get("data_source", "")), "min_version": min_version, "sampling": sampling}
+        await asyncio.to_thread(self._log.append, scored, **facts)
 
 
 def build_sampling(request: RowRequest) -> dict[str, Any]:

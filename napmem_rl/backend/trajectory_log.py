@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,17 @@ class TrajectoryLog:
     A line is written at once to a file opened for appending, so that a crash leaves whole lines only and a resumed run adds to what is there.
     """
 
-    def __init__(self, directory: Path, *, worker_name: str, run_name: str) -> None:
+    def __init__(self, directory: Path, *, worker_name: str, run_name: str, with_token_ids: bool = True) -> None:
         """Args:
             directory: created if missing; must be the same on every node (a shared file system) or is kept on each node.
             worker_name: part of the file name, different for each worker of the job.
             run_name: stamped on each line, different for each start of the job.
+            with_token_ids: write token ids too, without which an episode cannot be replayed.
         """
         self._directory = directory
         self._worker_name = worker_name
         self._run_name = run_name
+        self._with_token_ids = with_token_ids
         self._lock = threading.Lock()
 
     def path(self, step: int, *, is_validation: bool) -> Path:
@@ -43,11 +46,18 @@ class TrajectoryLog:
         data_source: str,
         repeat: int = 0,
         min_version: int | None = None,
+        sampling: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write one episode, whatever became of it. `min_version`: the oldest weights that sampled it; `repeat`: how often the step had the task before."""
+        """Write one episode, whatever became of it.
+
+        Args:
+            repeat: how often the step had the task before.
+            min_version: the oldest weights that sampled it.
+            sampling: how its tokens were drawn: `seed` of the run, `temperature`, `top_p`, `top_k`.
+        """
         place = {"run": self._run_name, "step": step, "sample": sample_index, "repeat": repeat}
-        head = {**place, "data_source": data_source, "min_policy_version": min_version}
-        line = json.dumps({**head, **render_episode(scored)}, ensure_ascii=False) + "\n"
+        head = {**place, "data_source": data_source, "min_policy_version": min_version, "sampling": None if sampling is None else dict(sampling)}
+        line = json.dumps({**head, **render_episode(scored, with_token_ids=self._with_token_ids)}, ensure_ascii=False) + "\n"
         self._directory.mkdir(parents=True, exist_ok=True)
         with self._lock:
             file = os.open(self.path(step, is_validation=is_validation), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -64,7 +74,7 @@ def _write_all(file: int, content: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def render_episode(scored: ScoredTrajectory) -> dict[str, Any]:
+def render_episode(scored: ScoredTrajectory, *, with_token_ids: bool) -> dict[str, Any]:
     """An episode as plain data, with what it earned."""
     earned = {"reward": scored.reward, "abstained": scored.abstained, "terms": dict(scored.terms), "judge": scored.judge}
-    return {**render_trajectory(scored.trajectory), **earned}
+    return {**render_trajectory(scored.trajectory, with_token_ids=with_token_ids), **earned}

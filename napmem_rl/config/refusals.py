@@ -90,7 +90,7 @@ NO_EFFECT: tuple[Rule, ...] = (
         ("data.max_prompt_length", "data.max_response_length", f"{ROLLOUT}.max_model_len", *_under(ROLLOUT, "prompt_length", "response_length")),
         "agent.max_context_tokens sets it",
     ),
-    Rule(("report.dir", "report.max_trajectories"), "report.trajectories is off", _without("report.trajectories")),
+    Rule(("report.dir", "report.max_trajectories", "report.token_ids"), "report.trajectories is off", _without("report.trajectories")),
     Rule((f"{ROLLOUT}.trace",), "verl's v1 trainer does not trace; report.trajectories writes every trajectory"),
     # Rewards come from our reward workers
     Rule(("custom_reward_function", "reward_model", "sandbox_fusion"), "verl keeps these only for old configs"),

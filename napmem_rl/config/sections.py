@@ -64,6 +64,7 @@ class ReportConfig:
     """What a run writes for people to read."""
 
     trajectories: bool = True  # JSONL of every trajectory
+    token_ids: bool = True  # its token ids too, for `napmem replay`
     dir: str | None = None  # holds the trajectories; <run directory>/trajectories unless set
     html: bool = True  # report.html at the end of a run
     max_trajectories: int = 600  # episodes in report.html, and rows of the W&B table

@@ -19,6 +19,7 @@ from napmem_rl.report.run_data import Problem, read_lines
 from napmem_rl.schema import Status
 
 TRAIN, VALIDATION = "train", "validation"
+TOKEN_FIELDS = ("new_prompt_ids", "response_ids")  # of a turn; for `napmem replay`
 MAX_TEXT = 20_000  # characters of one text that the page holds
 MAX_CAUSE = 90
 _FILE = re.compile(r"(step|val)_(\d+)\.worker_.*\.jsonl")
@@ -46,7 +47,8 @@ class Entry:
     calls_by_level: tuple[tuple[str, int], ...]
     num_failed_calls: int
     num_cut_results: int
-    size: int  # bytes
+    size: int  # bytes of the line
+    shown_size: int  # of that, without token ids, which no page holds
 
     @property
     def group(self) -> tuple[str, int, str, str, int]:
@@ -205,7 +207,13 @@ def _index_line(raw: Mapping[str, Any], path: Path, kind: str, line: int, offset
         num_failed_calls=sum(not call.get("is_success") for call in calls),
         num_cut_results=sum(bool(call.get("is_truncated")) for call in calls),
         size=size,
+        shown_size=size - _count_id_bytes(raw["turns"]),
     )
+
+
+def _count_id_bytes(turns: Sequence[Mapping[str, Any]]) -> int:
+    """Bytes of the token ids of a line, as JSON writes them."""
+    return sum(len(repr(ids)) for turn in turns for name in TOKEN_FIELDS if (ids := turn.get(name)) is not None)
 
 
 def _add_order(order: graphlib.TopologicalSorter[str], runs: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from napmem_rl.report.episodes import Entry
 
 EDGE_SHARE = 0.2  # of the places go to the first step, and as many to the last
-MAX_BYTES = 9_000_000  # of trajectory lines
+MAX_BYTES = 9_000_000  # of trajectory lines without token ids
 
 Group = tuple[Entry, ...]
 
@@ -105,4 +105,4 @@ def spread(count: int) -> list[int]:
 
 
 def _size(group: Group) -> int:
-    return sum(entry.size for entry in group)
+    return sum(entry.shown_size for entry in group)
