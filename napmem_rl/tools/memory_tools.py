@@ -25,9 +25,10 @@ from napmem_rl.errors import ConfigError, ToolError
 from napmem_rl.memory.pyramid import PROFILE_FILE
 from napmem_rl.schema import Level, Message, Profile, Record, ToolCall, ToolFailure, ToolResult, Track
 from napmem_rl.tools.result_text import FittedText, Line, build_cut_notice, fit_lines, render_file, render_message, render_record
-from napmem_rl.tools.spec import MEMORY_TOOLS, check_arguments, find_tool, shorten
+from napmem_rl.tools.spec import MEMORY_TOOLS, ToolSpec, check_arguments, find_tool, shorten
 
 _PROFILE_ID = "profile"
+READ_FILE = "read_file"
 _LEVELS = {
     "search_records": Level.RECORD,
     "get_records": Level.RECORD,
@@ -102,17 +103,21 @@ class _Found:
 class MemoryToolbox:
     """The memory tools of one episode. Await its calls one after another: the order decides which of them get the tokens that are left."""
 
-    def __init__(self, bank: BankReader, *, asked_at: str | None, limits: ToolLimits, count_tokens: Callable[[str], int]) -> None:
+    def __init__(
+        self, bank: BankReader, *, asked_at: str | None, limits: ToolLimits, count_tokens: Callable[[str], int], tools: Sequence[ToolSpec] = MEMORY_TOOLS
+    ) -> None:
         """Args:
             bank: the user's memory.
             asked_at: moment of the question, ISO 8601; None where everything may be seen.
             limits: limits of results.
             count_tokens: tokens of a text as the policy will read it, e.g. ``lambda text: len(encode_plain(tokenizer, text))``.
+            tools: those of `MEMORY_TOOLS` that the policy is offered; no other can be called.
 
         Raises:
             ConfigError: `max_result_tokens` does not even hold the notice that something was cut.
         """
         self._bank = bank
+        self._tools = tuple(tools)
         self._asked_at = asked_at
         self._limits = limits
         self._count_tokens = count_tokens
@@ -124,7 +129,9 @@ class MemoryToolbox:
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """The files that `read_file` can show at the moment of the question."""
+        """The files that `read_file` can show at the moment of the question; none where that tool is not offered."""
+        if find_tool(READ_FILE, self._tools) is None:
+            return ()
         return tuple(name for name in self._bank.file_names if (item := self._file_item(name)) is not None and self._is_visible(item.time))
 
     @property
@@ -141,7 +148,7 @@ class MemoryToolbox:
             ToolError: the bank or the encoder broke, or the call never passed its schema; our fault either way.
         """
         started = time.perf_counter()
-        spec = find_tool(call.name, MEMORY_TOOLS)
+        spec = find_tool(call.name, self._tools)
         problem = f"unknown tool {call.name!r}" if spec is None else check_arguments(spec, call.arguments)
         if problem is not None:
             raise ToolError.of(f"tool call {call.name}", problem, fix="Parse calls with parse_turn, which refuses them.")

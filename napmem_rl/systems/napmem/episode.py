@@ -5,15 +5,17 @@ The policy comes in as `generate` and the tools as `toolbox`, so that training, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from napmem_rl.config.sections import AgentConfig
-from napmem_rl.errors import BackendError, LLMError, StaleWeightsError, ToolError
+from napmem_rl.errors import BackendError, DataError, LLMError, StaleWeightsError, ToolError
 from napmem_rl.llm.base import AssistantTurn, Generate
-from napmem_rl.schema import Status, Task, ToolCall, ToolResult, Trajectory, Turn
-from napmem_rl.systems.napmem.prompts import build_messages
-from napmem_rl.tools.spec import MEMORY_TOOLS
+from napmem_rl.schema import PromptFacts, Status, Task, ToolCall, ToolResult, Trajectory, Turn
+from napmem_rl.systems.napmem.prompts import PROMPT_VERSION, build_messages
+from napmem_rl.tools.function_calls import render_function_calls
+from napmem_rl.tools.spec import MEMORY_TOOLS, ToolSpec
 
 
 class Toolbox(Protocol):
@@ -29,7 +31,9 @@ class Toolbox(Protocol):
         ...
 
 
-async def run_episode(task: Task, generate: Generate, toolbox: Toolbox, config: AgentConfig) -> Trajectory:
+async def run_episode(
+    task: Task, generate: Generate, toolbox: Toolbox, config: AgentConfig, *, tools: Sequence[ToolSpec] = MEMORY_TOOLS, functions: Sequence[ToolSpec] = ()
+) -> Trajectory:
     """Let the policy answer one task.
 
     At most `config.max_tool_steps` turns with calls, then the answer. How it can end:
@@ -42,7 +46,17 @@ async def run_episode(task: Task, generate: Generate, toolbox: Toolbox, config: 
 
     Calls of one turn run in order. An unknown id or an empty result is a readable result and the episode goes on.
 
+    Args:
+        task: the question.
+        generate: the policy.
+        toolbox: of the task's own bank.
+        config: limits.
+        tools: the memory tools on offer; `toolbox` must know all of them.
+        functions: what the task itself offers, for control tasks that ask for function calls. They are never run: a well-formed turn that calls them, and no
+            memory tool, completes the episode with the calls as its answer (`render_function_calls`).
+
     Raises:
+        DataError: a function with the name of a memory tool, or a task that cannot be asked.
         StaleWeightsError: a broken promise of the trainer, which touches every episode and must not pass as one lost trajectory.
     """
     messages = build_messages(
@@ -51,28 +65,43 @@ async def run_episode(task: Task, generate: Generate, toolbox: Toolbox, config: 
         max_tool_steps=config.max_tool_steps,
         max_calls_per_turn=config.max_calls_per_turn,
         has_system_prompt=config.system_prompt,
+        tools=tools,
+        functions=functions,
     )
+    offered, own = (*tools, *functions), _check_names(task, tools, functions)
+    prompt = PromptFacts(version=PROMPT_VERSION, file_names=tuple(toolbox.file_names), tool_names=tuple(tool.name for tool in offered))
+    end = functools.partial(_end, task, prompt)
     turns: list[Turn] = []
     while True:
         try:
-            reply = await generate(messages, MEMORY_TOOLS)
+            reply = await generate(messages, offered)
         except StaleWeightsError:
             raise
         except (LLMError, BackendError) as error:
-            return _end(task, turns, Status.ERROR_LLM, f"{type(error).__name__}: {error}")
-        stop = _find_stop(reply, num_tool_steps=len(turns), config=config)
+            return end(turns, Status.ERROR_LLM, f"{type(error).__name__}: {error}")
+        stop = _find_stop(reply, num_tool_steps=len(turns), config=config, functions=own)
         if stop is not None:
             status, detail = stop
             turns.append(_build_turn(reply, error=detail if status is Status.ERROR_PARSE else None))
-            return _end(task, turns, status, detail, reply.parsed.answer)
+            answer = render_function_calls(reply.parsed.calls) if reply.parsed.answer is None else reply.parsed.answer
+            return end(turns, status, detail, answer)
         results, failure = await _run_calls(reply.parsed.calls, toolbox)
         turns.append(_build_turn(reply, results))
         if failure is not None:
-            return _end(task, turns, Status.ERROR_TOOL, failure)
+            return end(turns, Status.ERROR_TOOL, failure)
         messages = messages + _render_exchange(reply, results, turn_index=len(turns) - 1)
 
 
-def _find_stop(reply: AssistantTurn, *, num_tool_steps: int, config: AgentConfig) -> tuple[Status, str] | None:
+def _check_names(task: Task, tools: Sequence[ToolSpec], functions: Sequence[ToolSpec]) -> frozenset[str]:
+    """The names of a task's own functions."""
+    own = frozenset(function.name for function in functions)
+    clash = own & {tool.name for tool in tools}
+    if clash:
+        raise DataError.of(f"task {task.task_id}", "has a function with the name of a memory tool", got=sorted(clash), fix="Rename it in the task's file.")
+    return own
+
+
+def _find_stop(reply: AssistantTurn, *, num_tool_steps: int, config: AgentConfig, functions: Set[str]) -> tuple[Status, str] | None:
     """Why the episode ends with this turn, or None where its calls are to be run."""
     parsed = reply.parsed
     if reply.is_truncated:
@@ -81,6 +110,9 @@ def _find_stop(reply: AssistantTurn, *, num_tool_steps: int, config: AgentConfig
         return Status.ERROR_PARSE, parsed.error
     if parsed.answer is not None:
         return Status.COMPLETED, ""
+    named = {call.name for call in parsed.calls}
+    if named & functions:
+        return (Status.ERROR_PARSE, "calls of memory tools and of the task's functions in one turn") if named - functions else (Status.COMPLETED, "")
     if len(parsed.calls) > config.max_calls_per_turn:
         return Status.ERROR_PARSE, f"{len(parsed.calls)} tool calls in one turn; at most {config.max_calls_per_turn} are allowed"
     if num_tool_steps >= config.max_tool_steps:
@@ -119,5 +151,6 @@ def _build_turn(reply: AssistantTurn, results: tuple[ToolResult, ...] = (), erro
     )
 
 
-def _end(task: Task, turns: Sequence[Turn], status: Status, detail: str, answer: str | None = None) -> Trajectory:
-    return Trajectory(task=task, turns=tuple(turns), final_answer=answer if status is Status.COMPLETED else None, status=status, detail=detail)
+def _end(task: Task, prompt: PromptFacts, turns: Sequence[Turn], status: Status, detail: str, answer: str | None = None) -> Trajectory:
+    final_answer = answer if status is Status.COMPLETED else None
+    return Trajectory(task=task, turns=tuple(turns), final_answer=final_answer, status=status, detail=detail, prompt=prompt)

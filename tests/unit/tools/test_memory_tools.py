@@ -18,6 +18,7 @@ from napmem_rl.retrieval.encoder import HashingEncoder
 from napmem_rl.schema import Level, Message, Profile, Record, RecordType, ToolCall, ToolFailure, ToolResult, Track
 from napmem_rl.tools.memory_tools import MemoryToolbox, ToolLimits
 from napmem_rl.tools.result_text import Line, fit_lines, flatten, render_message
+from napmem_rl.tools.spec import MEMORY_TOOLS
 
 MARCH, APRIL, MAY = "2024-03-05T13:56:00", "2024-04-01T09:00:00", "2024-05-20T18:30:00"
 MESSAGES = [
@@ -293,3 +294,12 @@ def test_no_result_is_ever_above_its_limit(texts: list[str], limit: int, is_char
 def test_a_rendered_message_is_one_line_whatever_is_in_it(text: str, speaker: str) -> None:
     message = Message(message_id="msg:1", session_id="s", role="user", speaker=speaker, text=text, time=MARCH, caption=text)
     assert len(render_message(message).splitlines()) == 1
+
+
+def test_a_toolbox_of_fewer_tools_runs_no_other_and_lists_no_files_without_read_file(bank: MemoryBank) -> None:
+    records_only = [tool for tool in MEMORY_TOOLS if tool.name.endswith("records")]
+    toolbox = MemoryToolbox(bank, asked_at=None, limits=ToolLimits(), count_tokens=count_words, tools=records_only)
+    assert toolbox.file_names == () and build_toolbox(bank).file_names != ()
+    assert call(toolbox, "search_records", query="job").is_success
+    with pytest.raises(ToolError, match="unknown tool"):
+        call(toolbox, "search_conversation", query="job")

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from napmem_rl.config.sections import AgentConfig
-from napmem_rl.errors import BackendError, LLMError, StaleWeightsError, ToolError
+from napmem_rl.errors import BackendError, DataError, LLMError, StaleWeightsError, ToolError
 from napmem_rl.llm.base import AssistantTurn, ChatReply, RawToolCall
 from napmem_rl.llm.openai_client import ChatGenerate
 from napmem_rl.llm.sample import build_sample
 from napmem_rl.llm.scripted import ScriptedChat, ScriptedGenerate
 from napmem_rl.schema import Level, Status, Task, ToolCall, ToolResult, Trajectory
 from napmem_rl.systems.napmem.episode import run_episode
+from napmem_rl.tools.function_calls import read_function_calls
 from napmem_rl.tools.parse import parse_turn
-from napmem_rl.tools.spec import MEMORY_TOOLS
+from napmem_rl.tools.spec import MEMORY_TOOLS, ToolSpec
 
 TASK = Task(task_id="t1", bank_id="b1", question="Where does Ana live?", category="fact", needs_memory=True)
 CONFIG = AgentConfig(max_tool_steps=4, max_calls_per_turn=2)
@@ -183,3 +184,40 @@ def test_episodes_that_run_side_by_side_share_nothing() -> None:
 
     first, second = asyncio.run(run_both())
     assert (first.final_answer, first.tool_results[0].text, second.final_answer, second.tool_results[0].text) == ("a", "found a", "b", "found b")
+
+
+BOOK = ToolSpec(
+    name="book_table", description="Book a table.", parameters={"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
+)
+BOOKING = '<tool_call>{"name": "book_table", "arguments": {"seats": 4}}</tool_call>'
+
+
+def play_with_function(*steps: str, toolbox: EchoToolbox | None = None) -> Trajectory:
+    return asyncio.run(run_episode(TASK, ScriptedGenerate(steps), toolbox or EchoToolbox(), CONFIG, functions=[BOOK]))
+
+
+def test_a_call_of_the_tasks_own_function_is_the_answer_and_is_not_run() -> None:
+    toolbox = EchoToolbox()
+    trajectory = play_with_function(as_call("q"), BOOKING, toolbox=toolbox)
+    assert trajectory.status is Status.COMPLETED and trajectory.num_tool_steps == 1 and toolbox.queries == ["q"]
+    assert read_function_calls(trajectory.final_answer or "") == (ToolCall(name="book_table", arguments={"seats": 4}),)
+
+
+def test_memory_and_function_calls_do_not_mix_in_one_turn() -> None:
+    trajectory = play_with_function(BOOKING + as_call("q"))
+    assert trajectory.status is Status.ERROR_PARSE and "in one turn" in trajectory.detail
+
+
+def test_a_function_call_is_allowed_where_all_tool_steps_are_used_up() -> None:
+    assert play_with_function(*[as_call(f"q{i}") for i in range(4)], BOOKING).status is Status.COMPLETED
+
+
+def test_a_function_named_like_a_memory_tool_is_refused() -> None:
+    with pytest.raises(DataError, match="read_file"):
+        asyncio.run(run_episode(TASK, ScriptedGenerate([ANSWER]), EchoToolbox(), CONFIG, functions=[MEMORY_TOOLS[-1]]))
+
+
+def test_a_tool_that_is_not_on_offer_does_not_parse() -> None:
+    chat = ScriptedChat([as_call("q", "search_conversation")])
+    trajectory = asyncio.run(run_episode(TASK, ChatGenerate(chat), EchoToolbox(), CONFIG, tools=MEMORY_TOOLS[:1]))
+    assert trajectory.status is Status.ERROR_PARSE and "search_conversation" in trajectory.detail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import fields
 
@@ -10,7 +11,7 @@ import pytest
 from napmem_rl.errors import DataError
 from napmem_rl.schema import AnswerKey, Task
 from napmem_rl.systems.napmem.prompts import build_messages, render_question
-from napmem_rl.tools.spec import MEMORY_TOOLS
+from napmem_rl.tools.spec import MEMORY_TOOLS, ToolSpec
 
 TASK = Task(
     task_id="task-id-7f", bank_id="bank-id-3c", question="Where does Ana live?", category="category-zebra", needs_memory=True, asked_at="2024-03-05T13:56:00"
@@ -58,3 +59,26 @@ def test_ids_category_and_whether_memory_is_needed_never_reach_the_policy() -> N
 
 def test_a_task_has_no_field_of_the_answer_key_but_the_id() -> None:
     assert {field.name for field in fields(Task)} & {field.name for field in fields(AnswerKey)} == {"task_id"}
+
+
+def test_the_prompt_of_all_five_tools_is_what_policies_were_trained_with() -> None:
+    """A change of one byte here is a change of `PROMPT_VERSION`, and policies trained before it read something else than they learnt."""
+    content = build(TASK, file_names=("life.md", "profile.md"))[0]["content"]
+    assert hashlib.sha256(content.encode()).hexdigest() == "25f4d8a988adbc8a9a422b8f379a03499e3a66c8d1b56c81a12542e4e51d88c9"
+
+
+def test_a_prompt_over_fewer_tools_names_nothing_that_cannot_be_reached() -> None:
+    records_only = build(TASK, tools=[tool for tool in MEMORY_TOOLS if tool.name.endswith("records")])[0]["content"]
+    assert "search_records" in records_only and "rec:7" in records_only
+    for absent in ("search_conversation", "get_conversation", "read_file", "profile.md", "topic files", "msg:12", "levels", "Files of"):
+        assert absent not in records_only
+    without_files = build(TASK, tools=MEMORY_TOOLS[:4])[0]["content"]
+    assert "two levels" in without_files and "msg:12" in without_files and "search_conversation" in without_files
+    for absent in ("read_file", "profile.md", "topic file", "Files of"):
+        assert absent not in without_files
+
+
+def test_functions_of_the_task_are_named_after_the_rules_and_change_nothing_else() -> None:
+    function = ToolSpec(name="book_table", description="Book a table.", parameters={"type": "object", "properties": {}})
+    plain, own = build(TASK)[0]["content"], build(TASK, functions=[function])[0]["content"]
+    assert own.startswith(plain) and "book_table" in own[len(plain) :]
