@@ -55,6 +55,10 @@ class BankError(DataError):
     """A memory bank that is missing, broken or of another version than expected."""
 
 
+class ReplayError(DataError):
+    """A recording that does not hold what playing it again takes."""
+
+
 class PolicyOutputError(NapMemError):
     """The policy wrote something that does not parse. Never an exception out of an episode: it becomes a status."""
 
