@@ -27,7 +27,6 @@ from napmem_rl.errors import ConfigError
 SECTIONS: dict[str, type] = {"policy": PolicyConfig, "memory": MemoryConfig, "agent": AgentConfig, "judge": JudgeConfig, "evaluation": EvaluationConfig}
 BENCHMARKS = "benchmarks"
 SHIPPED = Path(__file__).resolve().parents[2] / "recipes" / "eval"
-CHECKPOINT_ENGINES = ("vllm", "transformers")
 RESOLVED = "resolved.yaml"  # what a training run leaves beside its checkpoints
 _IDLE = ("memory.banks", "memory.writer")
 _PATHS = ("policy.cache_dir", "judge.cache_dir", "evaluation.audit")
@@ -53,9 +52,9 @@ class EvaluationRecipe:
 
     @property
     def num_workers(self) -> int:
-        """Ray actors that run attempts; unless set, one for a checkpoint, which computes here, and none where an endpoint does or nothing has to."""
+        """Ray actors that run attempts; unless set, one where the model computes in the worker, and none where a server does or nothing has to."""
         given = self.evaluation.workers
-        return given if given is not None else int(self.policy.engine in CHECKPOINT_ENGINES)
+        return given if given is not None else int(self.policy.engine == "transformers")
 
 
 def load_evaluation_recipe(source: str, overrides: Sequence[str] = ()) -> EvaluationRecipe:

@@ -45,7 +45,7 @@ class EvaluationConfig:
     samples: int = 1  # attempts a task, each with a seed of its own
     seed: int = 0
     max_concurrency: int = 64  # attempts in flight, over all workers
-    workers: int | None = None  # Ray actors that run attempts; 0 runs them in this process; None: 1 for a checkpoint, 0 for an endpoint or no model
+    workers: int | None = None  # Ray actors that run attempts; 0 runs them in this process; None: 1 for engine transformers, else 0
     limit: int | None = None  # questions a benchmark, drawn by seed; None takes all
     metrics: tuple[str, ...] = ("exact_match", "token_f1", "locomo_f1", "recall")  # beside the judge and navigation; see docs/evaluation.md
     metric_models: dict[str, str] | None = None  # metric -> directory of the model it needs (bertscore, mauve, meteor's wordnet)
