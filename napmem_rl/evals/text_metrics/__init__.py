@@ -1,0 +1,1 @@
+"""Scores of a text against accepted texts, each by a kept library or after its publication."""
