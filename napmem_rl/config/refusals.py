@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from napmem_rl.config.sections import MemoryConfig
+from napmem_rl.config.sections import JUDGE_PROTOCOLS, MemoryConfig
 from napmem_rl.config.tree import select
 from napmem_rl.errors import ConfigError
 
@@ -96,7 +96,7 @@ NO_EFFECT: tuple[Rule, ...] = (
     Rule(("custom_reward_function", "reward_model", "sandbox_fusion"), "verl keeps these only for old configs"),
     Rule(_under("reward", "custom_reward_function", "reward_manager", "reward_model", "sandbox_fusion"), "our reward workers score trajectories; see `judge`"),
     Rule(
-        _under("judge", "base_url", "model", "api_key_env", "timeout_s", "max_retries", "cache_dir", "temperature", "max_concurrency"),
+        _under("judge", "protocol", "base_url", "model", "api_key_env", "timeout_s", "max_retries", "cache_dir", "temperature", "max_concurrency"),
         "the lexical judge calls no model; judge.kind=openai does",
         lambda s: s["judge"]["kind"] == "lexical",
     ),
@@ -180,6 +180,7 @@ def _choices(settings: Settings) -> Iterator[Fault]:
     yield from _one_of(settings, "system", "napmem")
     yield from _one_of(settings, "agent.tool_format", "hermes", "qwen3_coder")
     yield from _one_of(settings, "judge.kind", "lexical", "openai")
+    yield from _one_of(settings, "judge.protocol", *JUDGE_PROTOCOLS)
     yield from _one_of(settings, "memory.ranking", "fused", "rrf", "bm25", "dense")
     if settings["memory"]["ranking"] != "rrf" and settings["memory"]["rrf_k"] != MemoryConfig().rrf_k:
         yield Fault("memory.rrf_k", "does nothing beside another ranking", "memory.ranking rrf, or no memory.rrf_k")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+JUDGE_PROTOCOLS = ("napmem", "longmemeval", "locomo", "auto")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryConfig:
@@ -49,6 +51,7 @@ class JudgeConfig:
     """Who decides whether an answer is correct."""
 
     kind: str = "lexical"  # lexical | openai (any OpenAI-compatible endpoint)
+    protocol: str = "napmem"  # napmem | longmemeval | locomo | auto (by the question's category); the rules that a model judges by
     base_url: str | None = None  # of the endpoint; None is the client's default
     model: str | None = None
     api_key_env: str = "OPENAI_API_KEY"  # NAME of the environment variable that holds the key

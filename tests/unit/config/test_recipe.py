@@ -264,6 +264,7 @@ def test_values_left_open_are_listed_together(tmp_path: Path) -> None:
     [
         (("judge.max_retries=-1",), "key judge.max_retries: is negative"),
         (("judge.timeout_s=0",), "key judge.timeout_s: is not positive"),
+        (("judge.protocol=locmo",), "expected napmem or longmemeval or locomo or auto"),
         (("judge.cache_dir=/c", "judge.temperature=0.5"), "one sampled verdict given again and again"),
     ],
 )

@@ -13,8 +13,9 @@ import pytest
 from napmem_rl.config.sections import JudgeConfig
 from napmem_rl.errors import ConfigError, DataError, JudgeError, LLMError
 from napmem_rl.llm.scripted import ScriptedChat
-from napmem_rl.rewards.judge import JUDGE_PROMPT_VERSION, VERDICT_SCHEMA, LexicalJudge, LLMJudge, Verdict, build_judge, parse_verdict
-from napmem_rl.schema import AnswerKey, Task
+from napmem_rl.rewards.judge import LexicalJudge, LLMJudge, build_judge
+from napmem_rl.rewards.verdict import VERDICT_SCHEMA, Verdict, parse_verdict
+from napmem_rl.schema import AnswerKey, AnswerKind, Task
 
 TASK = Task(task_id="t1", bank_id="b1", question="Where does Ana live?", category="fact", needs_memory=True)
 KEY = AnswerKey(task_id="t1", references=("Oslo", "the capital of Norway"))
@@ -30,6 +31,20 @@ def test_the_lexical_judge_takes_any_reference_and_no_containment() -> None:
     judge = LexicalJudge()
     assert ask(judge, "oslo.").is_correct and ask(judge, "The capital of Norway").is_correct
     assert not ask(judge, "not Oslo").is_correct and not ask(judge, "Oslo, I think").is_correct
+
+
+def test_the_lexical_judge_takes_not_knowing_for_an_answer_only_where_there_is_none() -> None:
+    judge, unanswerable = LexicalJudge(), AnswerKey(task_id="t1", references=("She told of no cat.",), kind=AnswerKind.UNANSWERABLE)
+    for answer, is_correct in (("I don't know.", True), ("She told of no cat", True), ("Oslo", False), ("I don't know, maybe Oslo", False), ("0", False)):
+        assert ask(judge, answer, key=unanswerable).is_correct is is_correct, answer
+    assert not ask(judge, "I don't know.").is_correct
+
+
+def test_the_lexical_judge_says_that_it_cannot_judge_a_rubric_whatever_the_answer() -> None:
+    rubric = AnswerKey(task_id="t1", references=("Suggests trains, since Ana does not fly.",), kind=AnswerKind.RUBRIC)
+    for answer in ("Take the night train.", rubric.references[0]):
+        with pytest.raises(JudgeError, match="cannot judge a rubric.*judge.kind=openai"):
+            ask(LexicalJudge(), answer, key=rubric)
 
 
 @pytest.mark.parametrize("judge", [LexicalJudge(), LLMJudge(ScriptedChat([]))])
@@ -106,7 +121,10 @@ def test_an_endpoint_that_fails_is_a_judge_error_that_survives_pickling() -> Non
 
 
 def test_the_name_holds_the_model_and_the_version_of_the_prompt() -> None:
-    assert LLMJudge(ScriptedChat([], name="gpt-x")).name == f"gpt-x/{JUDGE_PROMPT_VERSION}"
+    assert LLMJudge(ScriptedChat([], name="gpt-x")).name == "gpt-x/napmem-judge-2"
+    assert LLMJudge(ScriptedChat([], name="gpt-x"), protocol="locomo").name == "gpt-x/locomo-judge-1"
+    with pytest.raises(ConfigError, match="judge.protocol: is not a known protocol; got 'locmo'"):
+        LLMJudge(ScriptedChat([]), protocol="locmo")
 
 
 def test_verdicts_are_cached_by_model_question_references_and_answer(tmp_path: Path) -> None:
@@ -151,7 +169,8 @@ def test_the_preflight_refuses_a_judge_that_babbles_or_rejects_the_reference_its
 def test_the_recipe_names_the_judge() -> None:
     assert build_judge(JudgeConfig()).name == "lexical"
     judge = build_judge(JudgeConfig(kind="openai", model="m", base_url="http://127.0.0.1:9/v1", api_key_env=""))
-    assert judge.name == f"m/{JUDGE_PROMPT_VERSION}"
+    assert judge.name == "m/napmem-judge-2"
+    assert build_judge(JudgeConfig(kind="openai", model="m", protocol="longmemeval", api_key_env="")).name == "m/longmemeval-judge-1"
     with pytest.raises(ConfigError, match="expected lexical or openai"):
         build_judge(JudgeConfig(kind="human"))
     with pytest.raises(ConfigError, match="no model is named"):

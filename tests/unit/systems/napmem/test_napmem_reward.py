@@ -9,11 +9,13 @@ import pytest
 from napmem_rl.config.sections import AgentConfig
 from napmem_rl.errors import DataError, JudgeError
 from napmem_rl.llm.scripted import ScriptedChat
-from napmem_rl.rewards.judge import LexicalJudge, LLMJudge, Verdict
-from napmem_rl.schema import AnswerKey, Level, ScoredTrajectory, Status, Task, ToolCall, ToolResult, Trajectory, Turn
+from napmem_rl.rewards.judge import LexicalJudge, LLMJudge
+from napmem_rl.rewards.verdict import Verdict
+from napmem_rl.schema import AnswerKey, AnswerKind, Level, ScoredTrajectory, Status, Task, ToolCall, ToolResult, Trajectory, Turn
 from napmem_rl.systems.napmem.reward import score_trajectory
 
 KEY = AnswerKey(task_id="t1", references=("Oslo",))
+YES = '{"verdict": "correct", "reason": "fits"}'
 
 
 class NeverAsked:
@@ -77,3 +79,17 @@ def test_the_key_of_another_task_and_a_larger_budget_are_data_errors() -> None:
         score(as_trajectory("Oslo"), key=AnswerKey(task_id="t2", references=("Oslo",)))
     with pytest.raises(DataError, match="ran under another budget; got 5; expected at most 4"):
         score(as_trajectory("Oslo", calls=5))
+
+
+def test_an_unanswerable_question_pays_for_saying_so_and_not_for_an_answer() -> None:
+    key = AnswerKey(task_id="t1", references=("Ana told of no cat.",), kind=AnswerKind.UNANSWERABLE)
+    assert score(as_trajectory("I don't know."), key=key).reward == 1.0
+    assert score(as_trajectory("Oslo"), key=key).reward == -0.5
+    assert score(as_trajectory("Oslo"), LLMJudge(ScriptedChat([YES])), key).reward == 1.0, "a model decides where one is asked"
+
+
+def test_a_rubric_is_abstained_from_by_the_lexical_judge_and_scored_by_a_model() -> None:
+    key = AnswerKey(task_id="t1", references=("Suggests trains, since Ana does not fly.",), kind=AnswerKind.RUBRIC)
+    scored = score(as_trajectory("Take the night train."), key=key)
+    assert scored.reward is None and "cannot judge a rubric" in scored.abstained and "correct" not in scored.terms
+    assert score(as_trajectory("Take the night train."), LLMJudge(ScriptedChat([YES])), key).reward == 1.0
