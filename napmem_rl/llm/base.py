@@ -6,7 +6,7 @@ The trainer passes a `Generate` that talks in token ids, evaluation one that tal
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from napmem_rl.tools.parse import ParsedTurn
@@ -33,6 +33,8 @@ class AssistantTurn:
     is_truncated: bool = False
     message: Mapping[str, Any] | None = None
     tool_call_ids: tuple[str, ...] = ()
+    prompt_tokens: int | None = None  # as the endpoint counted; None where it does not say, or where the ids are here to count
+    completion_tokens: int | None = None
 
 
 class Generate(Protocol):
@@ -64,6 +66,8 @@ class ChatReply:
     text: str
     tool_calls: tuple[RawToolCall, ...] = ()
     is_truncated: bool = False  # stopped at the length limit
+    prompt_tokens: int | None = field(default=None, compare=False)  # as the endpoint counted when it was asked; None where it does not say
+    completion_tokens: int | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)

@@ -89,10 +89,12 @@ class OpenAIChat:
         self._cache_tag = {"tag": cache_tag} if cache_tag else {}
         self._limits, self.budget, self._schema_mode = limits or RequestLimits(), budget or Budget(), schema_mode
 
-    def fork(self) -> OpenAIChat:
-        """The same client with a `usage` of its own: connections, limits, budget and cache stay shared."""
+    def fork(self, *, seed: int | None = None) -> OpenAIChat:
+        """The same client with a `usage` of its own: connections, limits, budget and cache stay shared. `seed` goes into its requests where one is given."""
         other = copy.copy(self)
         other.usage = Usage()
+        if seed is not None:
+            other._defaults = {**self._defaults, "seed": seed}
         return other
 
     async def chat(self, messages: Sequence[Mapping[str, Any]], *, schema: Mapping[str, Any] | None = None, max_tokens: int | None = None) -> str:
@@ -160,7 +162,7 @@ class OpenAIChat:
                 completion = await self._create(request)
                 self._count(completion, spending)
             self._limits.settle(guessed, spending.num_tokens)
-        return _read_choice(completion.choices[0])
+        return _read_choice(completion.choices[0], completion.usage)
 
     async def _create(self, request: Mapping[str, Any]) -> ChatCompletion:
         from openai import OpenAIError
@@ -198,14 +200,15 @@ class ChatGenerate:
 
     async def __call__(self, messages: list[dict[str, Any]], tools: Sequence[ToolSpec]) -> AssistantTurn:
         reply = await self._client.complete(messages, tools=tools, max_tokens=self._max_turn_tokens)
+        counts = {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens, "is_truncated": reply.is_truncated}
         if not reply.tool_calls:
-            return AssistantTurn(text=reply.text, parsed=parse_turn(reply.text, tool_format=self._tool_format, tools=tools), is_truncated=reply.is_truncated)
+            return AssistantTurn(text=reply.text, parsed=parse_turn(reply.text, tool_format=self._tool_format, tools=tools), **counts)
         text = "\n".join([reply.text, *map(_as_hermes, reply.tool_calls)]).strip()
         parsed = parse_turn(text, tool_format="hermes", tools=tools)
         call_ids = tuple(call.call_id for call in reply.tool_calls)
         if parsed.error is None and len(parsed.calls) != len(call_ids):
             parsed = replace(parsed, calls=(), error="native tool calls are mixed with calls written in the text")
-        return AssistantTurn(text=text, parsed=parsed, is_truncated=reply.is_truncated, message=_as_message(reply), tool_call_ids=call_ids)
+        return AssistantTurn(text=text, parsed=parsed, message=_as_message(reply), tool_call_ids=call_ids, **counts)
 
 
 def _build_client(base_url: str, api_key_env: str, timeout_s: float, max_retries: int) -> AsyncOpenAI:
@@ -231,17 +234,19 @@ def _without_lengths(schema: Any) -> Any:
     return {name: _without_lengths(part) for name, part in schema.items() if not (is_string and name in ("minLength", "maxLength"))}
 
 
-def _read_choice(choice: Any) -> ChatReply:
+def _read_choice(choice: Any, usage: Any) -> ChatReply:
     message = choice.message
     calls = tuple(
         RawToolCall(call_id=call.id, name=call.function.name, arguments=call.function.arguments) for call in message.tool_calls or () if call.type == "function"
     )
-    return ChatReply(text=message.content or message.refusal or "", tool_calls=calls, is_truncated=choice.finish_reason == "length")
+    counts = {} if usage is None else {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
+    return ChatReply(text=message.content or message.refusal or "", tool_calls=calls, is_truncated=choice.finish_reason == "length", **counts)
 
 
 def _as_stored(reply: ChatReply) -> dict[str, Any]:
     calls = [{"call_id": call.call_id, "name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
-    return {"text": reply.text, "tool_calls": calls, "is_truncated": reply.is_truncated}
+    counts = {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens}
+    return {"text": reply.text, "tool_calls": calls, "is_truncated": reply.is_truncated, **counts}
 
 
 def _as_hermes(call: RawToolCall) -> str:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
-from napmem_rl.config.evaluation_sections import PolicyConfig
+from napmem_rl.config.evaluation_sections import ACCESSES, ENGINES, PolicyConfig
 from napmem_rl.config.sections import AgentConfig, MemoryConfig
+from napmem_rl.errors import ConfigError
+from napmem_rl.evals.policies.adapters.stores import ADAPTERS, build_store
+from napmem_rl.evals.policies.contexts import ContextSource, FullContext, NoContext, OracleContext, SearchContext
+from napmem_rl.evals.policies.endpoint import EndpointModel
+from napmem_rl.evals.policies.extractive import VERSION, ExtractiveReader
 from napmem_rl.evals.policies.model import PolicyModel
+from napmem_rl.evals.policies.navigator import Navigator, choose_tools
+from napmem_rl.evals.policies.passive import PassivePolicy
+from napmem_rl.evals.policies.prompts import PROMPT_VERSION
+from napmem_rl.evals.policies.readers import ModelReader, Reader
 from napmem_rl.evals.policy import Policy
+from napmem_rl.systems.napmem import prompts as episode_prompts
 from napmem_rl.tools.spec import ToolSpec
+
+NAVIGATING = ("navigate", "records")
+SERVED = ("vllm", "transformers")
 
 
 def build_policy(
@@ -34,9 +48,98 @@ def build_policy(
     Raises:
         ConfigError: an unknown access or engine, keys that do not go together, or an endpoint that cannot be used.
     """
-    raise NotImplementedError
+    name, facts = describe_policy(policy, memory=memory, agent=agent)
+    if policy.access == "oracle" and evidence is None:
+        raise ConfigError.of("policy.access oracle", "was given no evidence", fix="Evaluate it on a benchmark whose keys name gold messages.")
+    if policy.engine in SERVED and model is None:
+        raise ConfigError.of(f"policy.engine {policy.engine}", "has no model", fix="Build it with napmem_rl.backend.served_policy.build_any_policy.")
+    if policy.engine == "endpoint":
+        model = EndpointModel(policy)
+    facts |= model.facts if model is not None else {}
+    if policy.access in NAVIGATING:
+        assert model is not None, "build_policy: an engine without a model does not navigate"
+        tools = choose_tools(policy.access, upper_levels=policy.upper_levels)
+        return Navigator(model, agent=agent, top_k=memory.top_k, tools=tools, functions=functions, name=name, facts=facts)
+    return PassivePolicy(_build_source(policy, memory, evidence), _build_reader(policy, model), name=name, facts=facts)
 
 
 def describe_policy(policy: PolicyConfig, *, memory: MemoryConfig, agent: AgentConfig) -> tuple[str, dict[str, Any]]:
-    """(name in tables, facts that results are stamped with), without building anything. Raises ConfigError as `build_policy` does."""
-    raise NotImplementedError
+    """(name in tables, facts that results are stamped with), without building anything.
+
+    Raises:
+        ConfigError: an unknown access or engine, or keys that do not go together.
+    """
+    _check(policy)
+    facts: dict[str, Any] = {"access": policy.access, "engine": policy.engine, "model": policy.model, "prompt": _find_prompt_version(policy)}
+    if policy.engine != "extractive":
+        facts |= {"temperature": policy.temperature, "top_p": policy.top_p}
+    if policy.access == "passive" or policy.access in NAVIGATING:
+        facts |= {"ranking": memory.ranking, "encoder": memory.encoder}
+    if policy.access in NAVIGATING:
+        limits = ("tool_format", "max_tool_steps", "max_calls_per_turn", "max_turn_tokens", "max_context_tokens", "max_result_tokens", "max_episode_tool_tokens")
+        facts |= {"tools": [tool.name for tool in choose_tools(policy.access, upper_levels=policy.upper_levels)], "top_k": memory.top_k}
+        facts |= {limit: getattr(agent, limit) for limit in (*limits, "system_prompt")}
+    else:
+        facts |= {"max_context_tokens": policy.max_context_tokens}
+        facts |= {} if policy.engine == "extractive" else {"max_answer_tokens": policy.max_answer_tokens}
+    if policy.access == "passive":
+        facts |= {"top_k": policy.top_k, "adapter": policy.adapter}
+    return policy.name or _compose_name(policy, memory), facts
+
+
+def _compose_name(policy: PolicyConfig, memory: MemoryConfig) -> str:
+    """E.g. "passive rrf top 20, SmolLM2"."""
+    how = {
+        "navigate": "navigate" if policy.upper_levels else "navigate without upper levels",
+        "none": "no memory",
+        "full": "full context",
+        "passive": f"passive {policy.adapter or memory.ranking} top {policy.top_k}",
+        "records": "records only",
+        "oracle": "oracle evidence",
+    }[policy.access]
+    return f"{how}, {PurePath(policy.model).name if policy.model else policy.engine}"
+
+
+def _check(policy: PolicyConfig) -> None:
+    """Refuse what cannot run, and keys that would do nothing."""
+    for key, value, known in (("access", policy.access, ACCESSES), ("engine", policy.engine, ENGINES)):
+        if value not in known:
+            raise ConfigError.of(f"policy.{key}", "is unknown", got=value, expected=", ".join(known))
+    is_extractive, is_endpoint, is_passive = policy.engine == "extractive", policy.engine == "endpoint", policy.access == "passive"
+    refusals = (
+        (is_extractive and policy.access in NAVIGATING, "policy.engine extractive", "cannot call tools", "Use it with access none, full, passive or oracle."),
+        (is_extractive and policy.model is not None, "policy.model", "would do nothing: the extractive reader has no model", "Remove it."),
+        (not is_extractive and policy.model is None, "policy.model", "is not set", "Name the model at the endpoint, or the checkpoint's directory."),
+        (not is_endpoint and policy.base_url is not None, "policy.base_url", "would do nothing: the engine is no endpoint", "Remove it."),
+        (not is_endpoint and policy.cache_dir is not None, "policy.cache_dir", "would do nothing: only replies of endpoints are kept", "Remove it."),
+        (not policy.upper_levels and policy.access != "navigate", "policy.upper_levels", "would do nothing beside this access", "Set access navigate."),
+        (policy.adapter is not None and not is_passive, "policy.adapter", "would do nothing beside this access", "Set access passive."),
+        (policy.adapter is not None and policy.adapter not in ADAPTERS, "policy.adapter", "is unknown", f"Known: {', '.join(ADAPTERS)}."),
+        (is_passive and policy.top_k < 1, "policy.top_k", "is too small", "Set 1 or more."),
+        (policy.max_context_tokens < 256, "policy.max_context_tokens", "does not hold a question", "Set 256 or more."),
+        (policy.max_answer_tokens < 1, "policy.max_answer_tokens", "is too small", "Set 1 or more."),
+    )
+    for is_wrong, what, problem, fix in refusals:
+        if is_wrong:
+            got = getattr(policy, what.removeprefix("policy.").split()[0])
+            raise ConfigError.of(what, problem, got=got, fix=fix)
+
+
+def _find_prompt_version(policy: PolicyConfig) -> str:
+    if policy.access in NAVIGATING:
+        return episode_prompts.PROMPT_VERSION
+    return VERSION if policy.engine == "extractive" else PROMPT_VERSION
+
+
+def _build_source(policy: PolicyConfig, memory: MemoryConfig, evidence: Mapping[str, tuple[str, ...]] | None) -> ContextSource:
+    if policy.adapter is not None:
+        return build_store(policy.adapter, policy, memory)
+    if policy.access == "passive":
+        return SearchContext(top_k=policy.top_k)
+    return OracleContext(evidence or {}) if policy.access == "oracle" else FullContext() if policy.access == "full" else NoContext()
+
+
+def _build_reader(policy: PolicyConfig, model: PolicyModel | None) -> Reader:
+    if model is None:
+        return ExtractiveReader(max_context_tokens=policy.max_context_tokens)
+    return ModelReader(model, max_context_tokens=policy.max_context_tokens, max_answer_tokens=policy.max_answer_tokens)

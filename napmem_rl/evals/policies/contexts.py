@@ -1,0 +1,159 @@
+"""What a passive reader gets to see, chosen without it: nothing, everything, the best of one search, or the gold evidence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from napmem_rl.errors import DataError
+from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.schema import Message, Task
+
+ELLIPSIS = " …"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passage:
+    """One thing to read. `place` orders passages as they were said; `message_ids` are what it rests on, empty where a store does not tell."""
+
+    text: str
+    time: str  # ISO 8601; "" where it is not known
+    speaker: str = ""
+    place: int = 0
+    message_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """Passages, most important first. `is_ranked` says that this order is a ranking; `note` is what people should know of how they were found."""
+
+    passages: tuple[Passage, ...] = ()
+    is_ranked: bool = False
+    note: str = ""
+
+
+class ContextSource(Protocol):
+    """Whoever chooses what is read. Safe to ask for many tasks at once."""
+
+    has_memory: bool  # False where the reader is to be told that it sees no memory
+
+    async def find(self, task: Task, bank: MemoryBank) -> Context:
+        """What to read for one task."""
+        ...
+
+
+class NoContext:
+    """Nothing: the question alone."""
+
+    has_memory = False
+
+    async def find(self, task: Task, bank: MemoryBank) -> Context:
+        """No passage."""
+        return Context()
+
+
+class FullContext:
+    """All messages up to the question; the newest are the most important, so that a limit cuts the old end."""
+
+    has_memory = True
+
+    async def find(self, task: Task, bank: MemoryBank) -> Context:
+        """Every message that the moment of the question allows."""
+        visible = [as_passage(bank, message) for message in bank.messages if task.asked_at is None or message.time <= task.asked_at]
+        return Context(passages=tuple(sorted(visible, key=_reading_order, reverse=True)))
+
+
+class SearchContext:
+    """The best messages of one search with the question's own words, as the bank ranks (NapMem's "w/o navigation")."""
+
+    has_memory = True
+
+    def __init__(self, *, top_k: int) -> None:
+        """`top_k`: how many at most."""
+        self._top_k = top_k
+
+    async def find(self, task: Task, bank: MemoryBank) -> Context:
+        """The hits, best first. The search runs in a thread."""
+        found = await asyncio.to_thread(bank.search_messages, task.question, k=self._top_k, before=task.asked_at)
+        return Context(passages=tuple(as_passage(bank, message) for message in found), is_ranked=True)
+
+
+class OracleContext:
+    """The messages that hold gold evidence, also such as were said after the question (LongMemEval has some): a ceiling, not a policy."""
+
+    has_memory = True
+
+    def __init__(self, evidence: Mapping[str, tuple[str, ...]]) -> None:
+        """`evidence`: task id -> message ids, for every task that will be asked; empty ids where none are known."""
+        self._evidence = evidence
+
+    async def find(self, task: Task, bank: MemoryBank) -> Context:
+        """The evidence in the order of the key.
+
+        Raises:
+            DataError: the task is not among the keys, or its evidence is not in the bank.
+        """
+        if task.task_id not in self._evidence:
+            raise DataError.of(f"task {task.task_id}", "has no entry in the evidence that the oracle was given")
+        found = {message_id: bank.message(message_id) for message_id in dict.fromkeys(self._evidence[task.task_id])}
+        missing = [message_id for message_id, message in found.items() if message is None]
+        if missing:
+            fix = "Prepare banks and questions together."
+            raise DataError.of(f"task {task.task_id}", f"its evidence is not in bank {bank.bank_id}", got=missing[:5], fix=fix)
+        passages = tuple(as_passage(bank, message) for message in found.values() if message is not None)
+        return Context(passages=passages, note="" if passages else "no gold evidence is known")
+
+
+def as_passage(bank: MemoryBank, message: Message) -> Passage:
+    """A message of a bank; an image's caption stands behind its text."""
+    text = f"{message.text} [image: {message.caption}]" if message.caption else message.text
+    place = bank.position(message.message_id) or 0
+    return Passage(text=text, time=message.time, speaker=message.speaker, place=place, message_ids=(message.message_id,))
+
+
+def fit_passages(passages: Sequence[Passage], *, limit: int, count_tokens: Callable[[Passage], int]) -> tuple[tuple[Passage, ...], str]:
+    """The first passages that fit into a limit together.
+
+    Args:
+        passages: most important first. One that alone exceeds the limit is cut where it is the first.
+        limit: tokens of all of them.
+        count_tokens: tokens of one passage as it will be shown.
+
+    Returns:
+        What is kept, in the same order, and what was left out in words, "" where nothing was.
+    """
+    kept: list[Passage] = []
+    used = 0
+    for passage in passages:
+        used += count_tokens(passage)
+        if used > limit:
+            break
+        kept.append(passage)
+    if len(kept) == len(passages):
+        return tuple(kept), ""
+    if not kept and (cut := _cut_passage(passages[0], limit, count_tokens)) is not None:
+        return (cut,), f"the first of {len(passages)} passages was cut and the others left out: context limit"
+    return tuple(kept), f"{len(passages) - len(kept)} of {len(passages)} passages left out: context limit"
+
+
+def order_for_reading(passages: Sequence[Passage]) -> list[Passage]:
+    """Oldest first."""
+    return sorted(passages, key=_reading_order)
+
+
+def _reading_order(passage: Passage) -> tuple[str, int]:
+    return passage.time, passage.place
+
+
+def _cut_passage(passage: Passage, limit: int, count_tokens: Callable[[Passage], int]) -> Passage | None:
+    """As much of a passage as fits; None where nothing does."""
+    low, high = 0, len(passage.text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count_tokens(replace(passage, text=passage.text[:middle] + ELLIPSIS)) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return replace(passage, text=passage.text[:low].rstrip() + ELLIPSIS) if low else None
