@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from napmem_rl.errors import BankError
@@ -103,6 +103,7 @@ class BankView(ABC):
         after: str | None = None,
         types: Sequence[str] | None = None,
         session_ids: Sequence[str] | None = None,
+        without: Collection[str] = (),
     ) -> list[Record]:
         """The k live records that fit the query best, best first.
 
@@ -112,8 +113,10 @@ class BankView(ABC):
             before, after: ISO 8601; only records at or before, at or after that moment take part.
             types: only records of these types.
             session_ids: only records whose newest source is of these sessions.
+            without: ids of records that take no part.
         """
-        where = SearchFilter(before=before, after=after, kinds=_as_tuple(types), session_ids=_as_tuple(session_ids))
+        hidden = tuple(position for record_id in without for position in self.snapshot.revisions.positions(record_id))
+        where = SearchFilter(before=before, after=after, kinds=_as_tuple(types), session_ids=_as_tuple(session_ids), without=hidden)
         return [self.snapshot.revisions.revision(position).record for position in self.find_index(Level.RECORD).search(query, k=k, where=where)]
 
     def search_messages(
@@ -125,9 +128,11 @@ class BankView(ABC):
         after: str | None = None,
         roles: Sequence[str] | None = None,
         session_ids: Sequence[str] | None = None,
+        without: Collection[str] = (),
     ) -> list[Message]:
         """The k messages that fit the query best, best first; see `search_records`. `roles`: only messages of "user" or of "assistant"."""
-        where = SearchFilter(before=before, after=after, kinds=_as_tuple(roles), session_ids=_as_tuple(session_ids))
+        hidden = tuple(position for message_id in without if (position := self.snapshot.messages.position(message_id)) is not None)
+        where = SearchFilter(before=before, after=after, kinds=_as_tuple(roles), session_ids=_as_tuple(session_ids), without=hidden)
         return [self.messages[position] for position in self.find_index(Level.RAW).search(query, k=k, where=where)]
 
     @abstractmethod

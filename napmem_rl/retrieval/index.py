@@ -245,6 +245,9 @@ class PassageIndex:
             mask = mask & _is_named(self._source.kinds, list(self._source.kind_names), where.kinds)
         if where.session_ids is not None:
             mask = mask & _is_named(self._source.sessions, list(self._source.session_names), where.session_ids)
+        if where.without:
+            mask = mask.copy()
+            mask[list(where.without)] = False
         return mask
 
 

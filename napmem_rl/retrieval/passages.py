@@ -18,6 +18,7 @@ class SearchFilter:
     after: str | None = None  # at or after
     kinds: tuple[str, ...] | None = None  # record types, or roles of messages
     session_ids: tuple[str, ...] | None = None
+    without: tuple[int, ...] = ()  # positions
 
 
 class PassageSource(Protocol):
