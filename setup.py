@@ -22,7 +22,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["napmem_rl", "napmem_rl.*"]),
-    package_data={"napmem_rl": ["config/*.yaml", "report/assets/*"]},
+    package_data={"napmem_rl": ["config/*.yaml", "report/assets/*", "rewards/calibration/*.jsonl"]},
     entry_points={"console_scripts": ["napmem = napmem_rl.cli:main"]},
     install_requires=[
         "bm25s",
