@@ -48,9 +48,9 @@ _UNSAID = {"few": 3, "couple of": 2}
 _RELATIVE = re.compile(rf"\b(?:(today|tonight|yesterday|tomorrow)|(last|this|next)\s+(night|week|weekend|month|year|{'|'.join(_DAYS)}))\b", re.IGNORECASE)
 _PARTS = re.compile(r"\s*(?:[,;:()!?…]|\s[-–—]+\s|\.(?:\s|$)|\b(?:and|but|because|so|since|while|which|although|when|if|though)\b)\s*")  # noqa: RUF001
 _EDGE = frozenset(
-    "a an the i i'm i've i'd i'll we we're we've you he she it it's its they them this that these those there here my our your his her their me us him to of in on"
-    " at for with by from as is are was were be been being am do does did have has had will would can could should just really also so very too and or but not"
-    " got get about into up out some".split()
+    "a an the i i'm i've i'd i'll we we're we've you he she it it's its they them this that these those there here my our your his her their me us him to of in"
+    " on at for with by from as is are was were be been being am do does did have has had will would can could should just really also so very too and or but"
+    " not got get about into up out some".split()
 )
 
 

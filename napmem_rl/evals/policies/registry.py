@@ -23,6 +23,10 @@ from napmem_rl.systems.napmem import prompts as episode_prompts
 from napmem_rl.tools.spec import ToolSpec
 
 NAVIGATING = ("navigate", "records")
+_LIMITS = (
+    "tool_format", "max_tool_steps", "max_calls_per_turn", "max_turn_tokens", "max_context_tokens", "max_result_tokens", "max_episode_tool_tokens",
+    "system_prompt",
+)  # fmt: skip
 SERVED = ("vllm", "transformers")
 
 
@@ -76,9 +80,8 @@ def describe_policy(policy: PolicyConfig, *, memory: MemoryConfig, agent: AgentC
     if policy.access == "passive" or policy.access in NAVIGATING:
         facts |= {"ranking": memory.ranking, "encoder": memory.encoder}
     if policy.access in NAVIGATING:
-        limits = ("tool_format", "max_tool_steps", "max_calls_per_turn", "max_turn_tokens", "max_context_tokens", "max_result_tokens", "max_episode_tool_tokens")
         facts |= {"tools": [tool.name for tool in choose_tools(policy.access, upper_levels=policy.upper_levels)], "top_k": memory.top_k}
-        facts |= {limit: getattr(agent, limit) for limit in (*limits, "system_prompt")}
+        facts |= {limit: getattr(agent, limit) for limit in _LIMITS}
     else:
         facts |= {"max_context_tokens": policy.max_context_tokens}
         facts |= {} if policy.engine == "extractive" else {"max_answer_tokens": policy.max_answer_tokens}
@@ -97,7 +100,15 @@ def _compose_name(policy: PolicyConfig, memory: MemoryConfig) -> str:
         "records": "records only",
         "oracle": "oracle evidence",
     }[policy.access]
-    return f"{how}, {PurePath(policy.model).name if policy.model else policy.engine}"
+    return f"{how}, {_name_model(policy)}"
+
+
+def _name_model(policy: PolicyConfig) -> str:
+    """The last part of a model's path; of a checkpoint of a run the run's name too."""
+    if policy.model is None:
+        return policy.engine
+    parts = PurePath(policy.model).parts
+    return "/".join(parts[-2:]) if parts and parts[-1].startswith("global_step_") else PurePath(policy.model).name
 
 
 def _check(policy: PolicyConfig) -> None:
