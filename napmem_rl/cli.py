@@ -8,6 +8,10 @@
     napmem bank log DIR               the versions of a bank, newest first
     napmem bank diff DIR V1 V2        messages, records, tracks and profile that changed from one version to a later one
     napmem bank checkout DIR V --out NEWDIR   a version as a bank of its own
+    napmem judge calibrate            how often a judge is wrong, on a built-in set of answers
+    napmem judge agreement --labels FILE      accuracy, F1 and kappas of raters and a judge
+    napmem replay RUN ID              play a recorded episode again; the first token that differs
+    napmem counterfactual RUN ID --drop MEMORY   the same question without a memory
     napmem report RUN_DIR             one HTML page of a run: curves, losses, episodes; written to RUN_DIR/report.html
 """
 
@@ -20,6 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from napmem_rl.cli_bank import add_bank_commands
+from napmem_rl.cli_judge import add_judge_commands
+from napmem_rl.cli_replay import add_replay_commands
 from napmem_rl.errors import NapMemError
 from napmem_rl.report.page import MAX_EPISODES, write_report
 
@@ -43,6 +49,8 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="napmem", description="Look into memory banks and finished runs.")
     areas = parser.add_subparsers(required=True, metavar="AREA")
     add_bank_commands(areas)
+    add_replay_commands(areas)
+    add_judge_commands(areas)
     report = areas.add_parser("report", help="one HTML page of a run: curves, losses, and the episodes themselves")
     report.add_argument("dir", type=Path, metavar="RUN_DIR")
     report.add_argument("--out", type=Path, metavar="FILE", help="default: RUN_DIR/report.html")

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from napmem_rl.atomic import write_file
+from napmem_rl.config.sections import JudgeConfig
 from napmem_rl.errors import DataError, JudgeError
 from napmem_rl.rewards.agreement import Rate, wilson_rate
 from napmem_rl.rewards.judge import Judge, LexicalJudge
@@ -141,6 +142,11 @@ def load_calibration(judge_name: str, directory: Path) -> CalibrationResult | No
         fix = "Remove it, and calibrate again with `napmem judge calibrate`."
         raise DataError.of(f"calibration {path}", f"cannot be read ({type(error).__name__}: {error})", fix=fix) from error
     return result if result.items_version == items_version() and result.judge == judge_name else None
+
+
+def find_calibration_dir(config: JudgeConfig) -> Path:
+    """Where results of a recipe's judge are kept: beside its verdicts, or in runs/calibration of the directory in which the command runs."""
+    return Path(config.cache_dir) / "calibration" if config.cache_dir is not None else Path("runs") / "calibration"
 
 
 def find_calibration(judge_name: str, directory: Path | None) -> CalibrationResult | None:
