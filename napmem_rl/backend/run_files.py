@@ -19,10 +19,14 @@ _OF_A_STEP = re.compile(r"(?:step|val)_(\d+)\..*jsonl")
 
 
 @contextmanager
-def hold_run_dir(run_dir: Path) -> Iterator[None]:
+def hold_run_dir(run_dir: Path, *, other: str = "another trainer.default_local_dir") -> Iterator[None]:
     """Keep other jobs out of a run directory within the block: a second one would take a checkpoint that is being written for a broken one, and move it.
 
     The lock is the operating system's and ends with this process, however that ends. Where a file system knows no locks, the block runs without.
+
+    Args:
+        run_dir: the directory.
+        other: what to give in its place, for the message.
 
     Raises:
         ConfigError: another job holds it.
@@ -32,7 +36,7 @@ def hold_run_dir(run_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            fix = "Wait until it has ended, or give another trainer.default_local_dir."
+            fix = f"Wait until it has ended, or give {other}."
             raise ConfigError.of(f"run directory {run_dir}", "is in use by another job", fix=fix) from error
         except OSError as error:
             logger.warning("run directory %s cannot be locked (%s): see that no other job uses it", run_dir, error)

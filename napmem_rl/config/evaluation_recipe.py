@@ -198,32 +198,15 @@ def _build_section(cls: type, values: Mapping[str, Any]) -> Any:
 
 
 def _check_policy(policy: PolicyConfig, where: str) -> None:
-    """Refuse what is unknown, what is missing, and what would do nothing."""
+    """Refuse what is unknown, and a missing model. What does not go together is for the policies' registry to say."""
     for name, known in (("access", ACCESSES), ("engine", ENGINES)):
         if getattr(policy, name) not in known:
             near = difflib.get_close_matches(getattr(policy, name), known, n=1)
             fix = f"Did you mean {near[0]}?" if near else None
             raise ConfigError.of(f"{where}, key policy.{name}", "is unknown", got=getattr(policy, name), expected=", ".join(known), fix=fix)
-    is_endpoint, default = policy.engine == "endpoint", PolicyConfig()
     if policy.engine != "extractive" and not policy.model:
         fix = "Give policy.model=NAME (and policy.base_url=URL), a checkpoint with policy.engine=vllm, or policy.engine=extractive, which needs none."
         raise ConfigError.of(f"{where}, key policy.model", f"is missing, and engine {policy.engine} needs one", fix=fix)
-    if policy.engine == "extractive" and policy.access in ("navigate", "records"):
-        what = f"{where}, key policy.engine"
-        raise ConfigError.of(what, f"extractive calls no tools, as access {policy.access} wants", expected="access none, full, passive or oracle")
-    idle = {
-        "base_url": not is_endpoint,
-        "cache_dir": not is_endpoint,
-        "upper_levels": policy.access != "navigate",
-        "adapter": policy.access != "passive",
-        "model": policy.engine == "extractive",
-    }
-    for name, is_idle in idle.items():
-        if is_idle and getattr(policy, name) != getattr(default, name):
-            what = f"{where}, key policy.{name}"
-            raise ConfigError.of(what, f"would do nothing with engine {policy.engine} and access {policy.access}", got=getattr(policy, name), fix="Remove it.")
-    if policy.cache_dir is not None and policy.temperature != 0:
-        raise ConfigError.of(f"{where}, key policy.cache_dir", "would give sampled answers again and again", got=policy.temperature, expected="temperature 0")
 
 
 def _check_numbers(evaluation: EvaluationConfig, where: str) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from napmem_rl.data.control_files import load_functions
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import META, SPLITS, read_json
 from napmem_rl.errors import ConfigError, DataError
 from napmem_rl.schema import AnswerKey, Task
+from napmem_rl.tools.spec import ToolSpec
 
 DEFAULT_SPLITS = ("test", "dev")  # the first that is there, unless one is named
 
@@ -29,7 +31,7 @@ class Benchmark:
     versions: Mapping[str, str]
     source: str  # what the data is, e.g. "locomo"
     sha256: str  # of data.json and the split's rows: what was asked of
-    notes: tuple[str, ...] = field(default=())  # what the user should be told
+    functions: Mapping[str, tuple[ToolSpec, ...]] = field(default_factory=dict)  # by task id, of control tasks that ask for function calls
 
     @property
     def banks_dir(self) -> Path:
@@ -118,6 +120,7 @@ def load_split(directory: Path, split: str, *, name: str, limit: int | None = No
         versions={bank_id: str(bank["version"]) for bank_id, bank in banks.items()},
         source=str(meta.get("source", "")),
         sha256=_hash_files(directory / META, rows),
+        functions={task.task.task_id: task.functions for task, _ in load_functions(directory, [task for task, _ in drawn])},
     )
 
 

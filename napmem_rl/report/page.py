@@ -75,17 +75,17 @@ def write_report(directory: Path, *, out: Path | None = None, max_episodes: int 
 
 def render_page(name: str, data: dict[str, Any]) -> str:
     """The HTML of a page. `name` may be anything; `data` is what the script reads."""
-    script = "\n".join(_asset(file) for file in _SCRIPTS)
+    script = "\n".join(read_asset(file) for file in _SCRIPTS)
     script = f'"use strict";\n{script}'
-    style = _asset("report.css")
-    return Template(_asset("template.html")).substitute(
+    style = read_asset("report.css")
+    return Template(read_asset("template.html")).substitute(
         title=html.escape(f"{name} · napmem_rl"),
         heading=html.escape(name),
         footer=html.escape(data["footer"]),
         style=style,
         script=script,
-        style_hash=f"'{_hash(style)}'",
-        script_hash=f"'{_hash(script)}'",
+        style_hash=f"'{hash_source(style)}'",
+        script_hash=f"'{hash_source(script)}'",
         data=embed_json(data),
     )
 
@@ -236,9 +236,11 @@ def _problem(problem: Problem) -> dict[str, Any]:
     return {"file": problem.file, "line": problem.line, "text": problem.text}
 
 
-def _asset(name: str) -> str:
+def read_asset(name: str) -> str:
+    """The text of a file in assets/."""
     return resources.files("napmem_rl.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def hash_source(text: str) -> str:
+    """How a content security policy names a script or a style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -8,6 +8,7 @@ import pytest
 
 from napmem_rl.config.evaluation_recipe import list_shipped, load_evaluation_recipe
 from napmem_rl.errors import ConfigError
+from napmem_rl.evals.policies.registry import describe_policy
 
 NAMES = ["full_context", "navigate", "no_memory", "no_upper_levels", "oracle", "passive_bm25", "passive_dense", "passive_rrf", "records_only", "untrained"]
 
@@ -56,8 +57,6 @@ def test_shipped_recipes_differ_in_how_they_reach_memory() -> None:
         ("evaluation.metrics=recall", "has the wrong type"),
         ("evaluation.limit=0", "evaluation.limit: is too small; got 0; expected at least 1"),
         ("memory.banks=/b", "would do nothing"),
-        ("policy.adapter=mem0", "policy.adapter: would do nothing with engine endpoint and access none"),
-        ("policy.upper_levels=false", "policy.upper_levels: would do nothing"),
         ("policy=3", "key policy: is a section"),
     ],
 )
@@ -71,10 +70,11 @@ def test_a_name_that_is_nothing_tells_the_nearest_recipe() -> None:
         load_evaluation_recipe("pasive_rrf")
 
 
-def test_an_engine_without_model_calls_no_tools() -> None:
-    with pytest.raises(ConfigError, match="extractive calls no tools"):
-        load_evaluation_recipe("navigate", ["policy.engine=extractive"])
-    assert load_evaluation_recipe("oracle", ["policy.engine=extractive"]).policy.model is None
+def test_keys_of_the_policy_that_do_not_go_together_are_refused() -> None:
+    for name, override in (("navigate", "policy.engine=extractive"), ("no_memory", "policy.adapter=mem0"), ("no_memory", "policy.upper_levels=false")):
+        recipe = load_evaluation_recipe(name, [override] if "extractive" in override else [override, "policy.model=m"])
+        with pytest.raises(ConfigError, match=r"policy\.(engine|adapter|upper_levels)"):
+            describe_policy(recipe.policy, memory=recipe.memory, agent=recipe.agent)
 
 
 def test_a_run_directory_brings_its_episodes_and_searches_with_it(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Refuses to evaluate a policy on what it was trained on, as far as its run directory tells what that was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from napmem_rl.config.evaluation_recipe import EvaluationRecipe
+from napmem_rl.config.tree import load_yaml, select
+from napmem_rl.data.overlap import FINGERPRINTS, find_asked_banks, find_training_fingerprints, load_fingerprints
+from napmem_rl.errors import DataError
+from napmem_rl.evals.prepared import Benchmark
+
+_MAX_BANKS = 3
+
+
+def check_training_overlap(recipe: EvaluationRecipe, benchmarks: list[Benchmark]) -> str:
+    """Compare the messages that the policy was trained on with those of every bank that a question asks.
+
+    Returns:
+        What could be checked, in words.
+
+    Raises:
+        DataError: they share a message. It names the benchmark, how many, and some banks.
+    """
+    if recipe.policy.engine in ("endpoint", "extractive"):
+        return "" if recipe.policy.engine == "extractive" else "what the model behind the endpoint was trained on is not known"
+    training = find_training(recipe)
+    if training is None:
+        return "what the policy was trained on is not known: no run directory says"
+    for benchmark in benchmarks:
+        if not (benchmark.directory / FINGERPRINTS).is_file():
+            continue  # generated users: their sentences come from the same templates
+        asked = load_fingerprints(benchmark.directory, {task.bank_id for task, _ in benchmark.items})
+        shared = training.keys() & asked.keys()
+        if shared:
+            banks = sorted({f"{asked[number]} (trained on as {training[number]})" for number in shared})
+            shown = ", ".join(banks[:_MAX_BANKS]) + (" …" if len(banks) > _MAX_BANKS else "")
+            fix = "Evaluate on users that were not trained on."
+            raise DataError.of(f"benchmark {benchmark.name}", f"shares {len(shared)} messages with what the policy was trained on: {shown}", fix=fix)
+    return f"no message of a benchmark is among the {len(training):,} that the policy was trained on"
+
+
+def find_training(recipe: EvaluationRecipe) -> dict[int, str] | None:
+    """Fingerprints of all messages that training could read, with a bank of each; None where nothing tells."""
+    found = find_training_fingerprints(Path(recipe.policy.model or "."))
+    if found is not None or recipe.trained_in is None:
+        return found
+    data_dir = select(load_yaml(recipe.trained_in), "napmem.data.dir")
+    if not isinstance(data_dir, str) or not (Path(data_dir) / FINGERPRINTS).is_file():
+        return None
+    return load_fingerprints(Path(data_dir), find_asked_banks(Path(data_dir), ("train",)))
