@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
@@ -16,6 +17,8 @@ from napmem_rl.rewards.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 MAX_HELD = 50_000  # verdicts in memory, about 400 bytes each
+_SLOW_READ_S = 0.003  # a mean read above it is that of a network file system, or of a disk that others keep busy
+_NEW_SHARE = 0.1  # of the newest read in the mean
 
 
 class VerdictCache:
@@ -30,6 +33,7 @@ class VerdictCache:
         self._disk, self._max_held = DiskCache(directory), max_held
         self._held: OrderedDict[str, Verdict] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._mean_read_s = 0.0  # of late
 
     async def fetch(self, key: Mapping[str, Any], ask: Callable[[], Awaitable[Verdict]]) -> Verdict:
         """The verdict under a JSON-ready key; `ask` gives one that is new, and is called once however many wait. What it raises is not kept."""
@@ -39,12 +43,23 @@ class VerdictCache:
             return held
         lock = self._locks.setdefault(digest, asyncio.Lock())
         async with lock:
-            verdict = self._take(digest) or _read_stored(await asyncio.to_thread(self._disk.get, key), digest)
+            verdict = self._take(digest) or _read_stored(await self._read(key), digest)
             if verdict is None:
                 verdict = await ask()
                 await asyncio.to_thread(self._disk.put, key, asdict(verdict))
             self._hold(digest, verdict)
             return verdict
+
+    async def _read(self, key: Mapping[str, Any]) -> Any | None:
+        """What the disk holds. A quick read is done on the spot, since the way through a thread costs more than it; a slow disk must not hold up the loop."""
+        is_quick = self._mean_read_s < _SLOW_READ_S
+        value, seconds = self._time_read(key) if is_quick else await asyncio.to_thread(self._time_read, key)
+        self._mean_read_s += (seconds - self._mean_read_s) * _NEW_SHARE
+        return value
+
+    def _time_read(self, key: Mapping[str, Any]) -> tuple[Any | None, float]:
+        started = time.perf_counter()
+        return self._disk.get(key), time.perf_counter() - started
 
     def _take(self, digest: str) -> Verdict | None:
         if digest in self._held:

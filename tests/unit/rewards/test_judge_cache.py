@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,24 @@ def test_many_who_ask_the_same_at_once_ask_once_and_a_failure_is_not_kept(tmp_pa
     failing = Asked(JudgeError("down"), RIGHT)
     first, *others = asyncio.run(gather(failing))
     assert isinstance(first, JudgeError) and others == [RIGHT, RIGHT] and failing.count == 2
+
+
+def test_a_slow_disk_is_read_in_threads_and_a_quick_one_on_the_spot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    plain_get = DiskCache.get
+
+    def get(disk: DiskCache, key: dict[str, Any]) -> Any:
+        threads.append(threading.get_ident())
+        if key["q"].startswith("slow"):
+            time.sleep(0.05)
+        return plain_get(disk, key)
+
+    monkeypatch.setattr(DiskCache, "get", get)
+    cache = VerdictCache(tmp_path)
+    names = ["quick", *(f"slow {index}" for index in range(3)), *(f"quick {index}" for index in range(40))]
+    assert all(fetch(cache, {"q": name}, Asked(RIGHT)) == RIGHT for name in names)
+    here = threading.get_ident()
+    assert (threads[0], threads[1]) == (here, here) and threads[3] != here and threads[-1] == here, "and comes back once reads are quick again"
 
 
 @pytest.mark.parametrize("value", [5, "correct", {"is_correct": 1, "reason": "x"}, {"is_correct": True}, {"is_correct": True, "reason": "x", "n": 1}, [True]])
