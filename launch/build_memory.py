@@ -12,7 +12,8 @@ import functools
 import sys
 from pathlib import Path
 
-from napmem_rl.data.messages_file import ON_BAD_LINE, load_messages
+from napmem_rl.data.json_lines import ON_BAD_LINE
+from napmem_rl.data.messages_file import load_messages
 from napmem_rl.errors import report_errors
 from napmem_rl.memory.build_many import build_many, summarise_run
 from napmem_rl.memory.writer_settings import add_writer_arguments, read_writer_arguments

@@ -13,28 +13,22 @@ What is not so is a bad line, told with file and line number. Some things have o
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from napmem_rl.data.json_lines import ON_BAD_LINE, SHOWN, iterate_lines, parse_object, read_id, read_text, read_time, refuse_bad_lines
 from napmem_rl.errors import DataError
-from napmem_rl.memory.pyramid import is_time
 from napmem_rl.schema import Message
 from napmem_rl.tools.spec import shorten
 
-ON_BAD_LINE = ("error", "skip")
-_BOM = b"\xef\xbb\xbf"
-_OTHER_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _FIELDS = ("bank_id", "user_id", "message_id", "session_id", "role", "speaker", "text", "time", "caption")
 _SPEAKERS = {"user": "User", "assistant": "Assistant"}
 _MESSAGE_ID = re.compile(r"msg:[^\s\[\]]+")
-_SHOWN = 5  # bad lines in an error
 
 
 class RepairKind(StrEnum):
@@ -61,8 +55,8 @@ class MessagesFile:
         lines = [f"{sum(map(len, self.banks.values())):,} messages of {len(self.banks):,} users"]
         repairs = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in sorted(self.repairs.items()))
         lines += [f"put right or left out: {repairs}"] if repairs else []
-        more = len(self.bad_lines) - _SHOWN
-        return lines + [f"left out: {line}" for line in self.bad_lines[:_SHOWN]] + ([f"… and {more} more lines"] if more > 0 else [])
+        more = len(self.bad_lines) - SHOWN
+        return lines + [f"left out: {line}" for line in self.bad_lines[:SHOWN]] + ([f"… and {more} more lines"] if more > 0 else [])
 
 
 def load_messages(path: Path, *, on_bad_line: str = "error") -> MessagesFile:
@@ -83,7 +77,8 @@ def load_messages(path: Path, *, on_bad_line: str = "error") -> MessagesFile:
     loaded = MessagesFile()
     known: dict[tuple[str, str], Message] = {}
     for file in files:
-        for where, line in _read_lines(file, loaded):
+        for where, line, had_mark in iterate_lines(file, f"messages {file}"):
+            loaded.repairs.update({RepairKind.BYTE_ORDER_MARK: 1} if had_mark else {})
             problem = _take_line(line, file.stem, loaded, known)
             if problem is not None:
                 loaded.bad_lines.append(f"{where}: {problem}")
@@ -94,28 +89,9 @@ def load_messages(path: Path, *, on_bad_line: str = "error") -> MessagesFile:
 def _refuse_bad_lines(path: Path, loaded: MessagesFile, on_bad_line: str) -> None:
     if loaded.bad_lines:
         loaded.repairs[RepairKind.BAD_LINE] = len(loaded.bad_lines)
-    if loaded.bad_lines and on_bad_line == "error":
-        shown = "; ".join(loaded.bad_lines[:_SHOWN])
-        more = f" (and {len(loaded.bad_lines) - _SHOWN} more)" if len(loaded.bad_lines) > _SHOWN else ""
-        fix = "Put them right, or leave them out with --on-bad-line skip."
-        raise DataError.of(f"messages {path}", f"{len(loaded.bad_lines)} bad lines: {shown}{more}", fix=fix)
+    refuse_bad_lines(f"messages {path}", loaded.bad_lines, on_bad_line)
     if not loaded.banks:
         raise DataError.of(f"messages {path}", "hold no messages", expected="one JSON object a line")
-
-
-def _read_lines(file: Path, loaded: MessagesFile) -> Iterator[tuple[str, bytes]]:
-    """("file, line N", the line) of every line that is not blank."""
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if number == 1:
-                encoding = _OTHER_BOMS.get(line[:2])
-                if encoding is not None:
-                    raise DataError.of(f"messages {file}", f"is {encoding}", expected="UTF-8", fix=f"Convert it: iconv -f {encoding} -t UTF-8.")
-                if line.startswith(_BOM):
-                    loaded.repairs[RepairKind.BYTE_ORDER_MARK] += 1
-                    line = line[len(_BOM) :]
-            if line.strip():
-                yield f"{file}, line {number}", line
 
 
 def _take_line(line: bytes, default_bank: str, loaded: MessagesFile, known: dict[tuple[str, str], Message]) -> str | None:
@@ -137,85 +113,34 @@ def _take_line(line: bytes, default_bank: str, loaded: MessagesFile, known: dict
 
 def _read_line(line: bytes, default_bank: str, repairs: Counter[str]) -> tuple[str, Message]:
     """(bank id, message). Raises DataError, whose message is for the end of a sentence that names the line."""
-    value = _parse_object(line)
+    value = parse_object(line)
     if set(value) - set(_FIELDS):
         repairs[RepairKind.UNKNOWN_FIELD] += 1
-    message_id = _read_id(value, "message_id")
+    message_id = read_id(value, "message_id")
     if not message_id.startswith("msg:"):
         message_id = f"msg:{message_id}"
         repairs[RepairKind.ID_PREFIXED] += 1
     if not _MESSAGE_ID.fullmatch(message_id):
         raise DataError(f"message_id {shorten(message_id)!r} holds blanks or square brackets")
-    role = _read_text(value, "role")
+    role = read_text(value, "role")
     if role not in _SPEAKERS:
         raise DataError(f"role is {shorten(repr(role))}, expected user or assistant")
+    time, is_converted = read_time(read_text(value, "time"))
+    repairs.update({RepairKind.TIME_CONVERTED: 1} if is_converted else {})
     message = Message(
         message_id=message_id,
-        session_id=_read_id(value, "session_id"),
+        session_id=read_id(value, "session_id"),
         role=role,
-        speaker=_SPEAKERS[role] if value.get("speaker") is None else _read_text(value, "speaker"),
-        text=_read_text(value, "text"),
-        time=_read_time(_read_text(value, "time"), repairs),
-        caption=None if value.get("caption") is None else _read_text(value, "caption"),
+        speaker=_SPEAKERS[role] if value.get("speaker") is None else read_text(value, "speaker"),
+        text=read_text(value, "text"),
+        time=time,
+        caption=None if value.get("caption") is None else read_text(value, "caption"),
     )
     return _read_bank_id(value, default_bank), message
 
 
-def _parse_object(line: bytes) -> Mapping[str, Any]:
-    try:
-        value = json.loads(line.decode("utf-8"))
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeDecodeError as error:
-        raise DataError(f"is not UTF-8 (byte {error.object[error.start]:#04x} at position {error.start})") from error
-    except UnicodeEncodeError as error:
-        raise DataError("holds half of a surrogate pair, which is not valid Unicode") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"is not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise DataError(f"is a JSON {type(value).__name__}, expected one object a line")
-    return value
-
-
 def _read_bank_id(value: Mapping[str, Any], default: str) -> str:
-    given = {_read_id(value, name) for name in ("bank_id", "user_id") if value.get(name) is not None}
+    given = {read_id(value, name) for name in ("bank_id", "user_id") if value.get(name) is not None}
     if len(given) > 1:
         raise DataError("bank_id and user_id differ")
     return given.pop() if given else default
-
-
-def _read_id(value: Mapping[str, Any], name: str) -> str:
-    """An id; whole numbers are ids too."""
-    found = value.get(name)
-    if isinstance(found, int) and not isinstance(found, bool):
-        return str(found)
-    text = _read_text(value, name)
-    if not text.strip():
-        raise DataError(f"{name} is blank")
-    return text
-
-
-def _read_text(value: Mapping[str, Any], name: str) -> str:
-    if name not in value:
-        raise DataError(f"{name} is missing")
-    if not isinstance(value[name], str):
-        raise DataError(f"{name} is {shorten(repr(value[name]))}, expected a text")
-    return value[name]
-
-
-def _read_time(text: str, repairs: Counter[str]) -> str:
-    """A time as banks hold it: without a zone (UTC where one was given) and without fractions of a second."""
-    if is_time(text):
-        time = text
-    else:
-        try:
-            moment = datetime.fromisoformat(text.strip())
-            moment = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo is not None else moment
-        except (ValueError, OverflowError) as error:
-            raise DataError(f"time is {shorten(repr(text))}, expected ISO 8601 such as 2024-03-05T13:56:00") from error
-        time = moment.isoformat(timespec="seconds")
-        repairs[RepairKind.TIME_CONVERTED] += 1
-    try:
-        datetime.fromisoformat(time)
-    except ValueError as error:
-        raise DataError(f"time {text!r} is no moment of the calendar") from error
-    return time

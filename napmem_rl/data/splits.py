@@ -94,8 +94,24 @@ def check_disjoint(splits: Mapping[str, Pairs], groups: Mapping[str, str]) -> No
                 raise DataError.of("splits", problem, expected="each group in one split", fix="Split by group, not by bank.")
 
 
+def hash_assignment(split: Mapping[str, Sequence[str]], groups: Mapping[str, str], task_ids: Mapping[str, Iterable[str]]) -> str:
+    """One hash of who is where: SHA-256, in hex, of groups by split, bank by group, and task ids by split, each in sorted order.
+
+    Args:
+        split: split name -> its groups.
+        groups: bank id -> group id.
+        task_ids: split name -> ids of its rows; splits without rows may be left out.
+    """
+    parts = {
+        "split": {name: sorted(ids) for name, ids in split.items()},
+        "groups": dict(groups),
+        "tasks": {name: sorted(ids) for name, ids in task_ids.items()},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def check_data_dir(data_dir: Path | str) -> dict[str, Any]:
-    """Read and check a prepared directory: rows load, splits share no group, every question's bank is listed.
+    """Read and check a prepared directory: rows load, splits share no group, every question's bank is listed, and all stands where it was put.
 
     Returns:
         The content of its ``data.json``.
@@ -106,7 +122,13 @@ def check_data_dir(data_dir: Path | str) -> dict[str, Any]:
     data_dir = Path(data_dir)
     meta = _load_meta(data_dir)
     rows = {split: load_rows(data_dir / f"{split}.parquet") for split in SPLITS if (data_dir / f"{split}.parquet").exists()}
-    check_disjoint(rows, _read_groups(meta))
+    groups = _read_groups(meta)
+    check_disjoint(rows, groups)
+    found = hash_assignment(meta.get("split", {}), groups, {split: [task.task_id for task, _ in pairs] for split, pairs in rows.items()})
+    if meta.get("assignment_sha256") != found:
+        problem = f"banks, groups or rows are not in the splits that {META} fixed"
+        fix = "Prepare the directory again with launch/prepare_data.py."
+        raise DataError.of(f"data directory {data_dir}", problem, got=found[:16], expected=str(meta.get("assignment_sha256"))[:16], fix=fix)
     return meta
 
 

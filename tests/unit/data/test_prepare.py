@@ -48,7 +48,7 @@ def run(tmp_path: Path, source: SourceSet, out: Path, **more: object) -> list[st
     original = tmp_path / "input.json"
     original.write_text("the input")
     lines: list[str] = []
-    prepare(source, out, input_path=original, split_path=write_split(tmp_path / "split.json"), report=lines.append, **more)
+    prepare(source, out, inputs=[original], split_path=write_split(tmp_path / "split.json"), report=lines.append, **more)
     return lines
 
 
@@ -56,11 +56,11 @@ def test_a_prepared_directory_holds_banks_rows_and_an_account_of_itself(tmp_path
     lines = run(tmp_path, build_source(), tmp_path / "out", encoder=HashingEncoder())
     meta = check_data_dir(tmp_path / "out")
     assert meta["rows"] == {"train": 2, "dev": 1} and meta["split"] == {"train": ["a", "b"], "dev": ["c"], "test": []}
-    assert meta["input"] == {"file": "input.json", "sha256": hashlib.sha256(b"the input").hexdigest()}
+    assert meta["inputs"] == [{"file": "input.json", "sha256": hashlib.sha256(b"the input").hexdigest()}]
     assert [task.bank_id for task, _ in load_rows(tmp_path / "out" / "dev.parquet")] == ["c_ana"]
     assert MemoryBank.open(tmp_path / "out" / "banks" / "c_ana").version == meta["banks"]["c_ana"]["version"]
     assert list((tmp_path / "out" / "banks" / "c_ana" / "index").iterdir()), "vectors are left for the training to find"
-    assert not (tmp_path / "out" / "test.parquet").exists() and len(lines) == 5
+    assert not (tmp_path / "out" / "test.parquet").exists() and len(lines) == 7
 
 
 def test_the_same_input_gives_the_same_versions_and_keeps_a_model_that_stands_there(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from napmem_rl.data.rows import save_rows
-from napmem_rl.data.splits import assign_splits, check_data_dir, check_disjoint, load_split_file, split_items
+from napmem_rl.data.splits import assign_splits, check_data_dir, check_disjoint, hash_assignment, load_split_file, split_items
 from napmem_rl.errors import DataError
 from napmem_rl.schema import AnswerKey, Task
 
@@ -73,11 +73,17 @@ def test_a_bad_split_file_is_a_data_error(tmp_path: Path, content: str, expected
 
 
 def test_a_prepared_directory_with_a_leak_is_refused(tmp_path: Path) -> None:
-    meta = {"banks": {bank: {"group": group} for bank, group in GROUPS.items()}}
+    rows = {"train": [pair("c1_ana")], "test": [pair("c2_cy")]}
+    split = {"train": ["c1"], "test": ["c2"]}
+    fixed = hash_assignment(split, GROUPS, {name: [task.task_id for task, _ in pairs] for name, pairs in rows.items()})
+    meta = {"banks": {bank: {"group": group} for bank, group in GROUPS.items()}, "split": split, "assignment_sha256": fixed}
     (tmp_path / "data.json").write_text(json.dumps(meta))
-    save_rows(tmp_path / "train.parquet", [pair("c1_ana")], data_source="handmade")
-    save_rows(tmp_path / "test.parquet", [pair("c2_cy")], data_source="handmade")
+    for name, pairs in rows.items():
+        save_rows(tmp_path / f"{name}.parquet", pairs, data_source="handmade")
     assert check_data_dir(tmp_path) == meta
+    save_rows(tmp_path / "test.parquet", [pair("c2_cy", 1)], data_source="handmade")
+    with pytest.raises(DataError, match="not in the splits that data.json fixed"):
+        check_data_dir(tmp_path)
     save_rows(tmp_path / "test.parquet", [pair("c1_bo")], data_source="handmade")
     with pytest.raises(DataError, match="which share text"):
         check_data_dir(tmp_path)
