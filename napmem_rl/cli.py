@@ -12,6 +12,7 @@
     napmem judge agreement --labels FILE      accuracy, F1 and kappas of raters and a judge
     napmem replay RUN ID              play a recorded episode again; the first token that differs
     napmem counterfactual RUN ID --drop MEMORY   the same question without a memory
+    napmem compare A B                two evaluations question by question: differences, intervals, p-values, and what is not shared
     napmem report RUN_DIR             one HTML page of a run: curves, losses, episodes; written to RUN_DIR/report.html
 """
 
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from napmem_rl.cli_bank import add_bank_commands
+from napmem_rl.cli_compare import add_compare_command
 from napmem_rl.cli_judge import add_judge_commands
 from napmem_rl.cli_replay import add_replay_commands
 from napmem_rl.errors import NapMemError
@@ -49,6 +51,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="napmem", description="Look into memory banks and finished runs.")
     areas = parser.add_subparsers(required=True, metavar="AREA")
     add_bank_commands(areas)
+    add_compare_command(areas)
     add_replay_commands(areas)
     add_judge_commands(areas)
     report = areas.add_parser("report", help="one HTML page of a run: curves, losses, and the episodes themselves")

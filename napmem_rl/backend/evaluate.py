@@ -17,14 +17,13 @@ from typing import Any
 from napmem_rl.atomic import write_file
 from napmem_rl.backend.evaluation_workers import WorkerSpec, build_runner, start_pool
 from napmem_rl.backend.run_files import hold_run_dir
-from napmem_rl.backend.served_policy import serve_engine
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe
 from napmem_rl.evals.answer_log import AnswerLog, load_answers
 from napmem_rl.evals.evaluation import Ask, AttemptRequest, RunOutcome, plan_attempts, run_attempts, select_pending
 from napmem_rl.evals.evaluation_guard import check_training_overlap
 from napmem_rl.evals.evaluation_page import render_evaluation_page
 from napmem_rl.evals.evaluation_settings import build_settings, fingerprint_model, settle
-from napmem_rl.evals.policies.registry import describe_policy
+from napmem_rl.evals.policies.registry import SERVED, describe_policy
 from napmem_rl.evals.prepared import Benchmark, load_benchmarks
 from napmem_rl.evals.result_rows import ANSWERS, REPORT, SUMMARY, SUMMARY_TEXT
 from napmem_rl.evals.scored_evaluation import score_evaluation
@@ -65,7 +64,7 @@ def evaluate(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | Non
     evaluation = prepare_evaluation(recipe, wanted, out=out, report=report)
     with hold_run_dir(evaluation.out, other="another --out"):
         note = check_training_overlap(recipe, list(evaluation.benchmarks))
-        model_hash = fingerprint_model(recipe.policy.model) if recipe.policy.engine in ("vllm", "transformers") else None
+        model_hash = fingerprint_model(recipe.policy.model) if recipe.policy.engine in SERVED else None
         settings = build_settings(recipe, evaluation.benchmarks, name=evaluation.name, facts=evaluation.facts, model_hash=model_hash)
         if settle(evaluation.out, settings):
             report(f"{evaluation.out}: going on with the answers that are there")
@@ -102,7 +101,12 @@ def ask_pending(evaluation: Evaluation, report: Report) -> RunOutcome:
         if not pending:
             report("every attempt is answered")
             return RunOutcome()
-        engine = stack.enter_context(serve_engine(recipe.policy, agent=recipe.agent, directory=evaluation.out / "engine"))
+        engine = None
+        if recipe.policy.engine in SERVED:
+            from napmem_rl.backend.served_policy import serve_engine  # imports what takes seconds
+
+            width = recipe.evaluation.max_concurrency
+            engine = stack.enter_context(serve_engine(recipe.policy, agent=recipe.agent, directory=evaluation.out / "engine", max_concurrency=width))
         functions = {task_id: specs for benchmark in evaluation.benchmarks for task_id, specs in benchmark.functions.items()}
         spec = WorkerSpec.of(recipe, evaluation.benchmarks, engine=engine, functions=functions)
         ask: Ask | None = None

@@ -13,25 +13,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from napmem_rl.backend.bank_cache import BankCache
-from napmem_rl.backend.served_policy import EngineAddress, build_any_policy
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe
 from napmem_rl.errors import BackendError, BankError
 from napmem_rl.evals.evaluation import AttemptRequest, AttemptRunner, NotAsked
+from napmem_rl.evals.policies.registry import NAVIGATING, SERVED, build_policy
 from napmem_rl.evals.prepared import Benchmark
 from napmem_rl.evals.result_rows import AnswerRow
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.retrieval.encoder import Encoder, load_encoder
 from napmem_rl.tools.spec import ToolSpec
 
+if TYPE_CHECKING:
+    from napmem_rl.backend.served_policy import EngineAddress
+
 MAX_RESTARTS = 1  # of one actor
 MAX_OFFERS = 2  # actors that one attempt is offered to
 START_TIMEOUT_S = 600.0  # of an actor, its policy and its encoder
 _RESTART_WAIT_S = 1.0
 _MAX_RESTART_WAIT_S = 120.0  # until an actor that is being started again takes calls
-_SEARCHING = ("navigate", "records", "passive")
+_SEARCHING = (*NAVIGATING, "passive")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,9 +103,14 @@ def load_worker_encoder(recipe: EvaluationRecipe) -> Encoder | None:
 def build_runner(spec: WorkerSpec) -> AttemptRunner:
     """Policy and banks of one process; call it within the event loop that will use it."""
     recipe = spec.recipe
-    policy = build_any_policy(
-        recipe.policy, memory=recipe.memory, agent=recipe.agent, evidence=spec.evidence or None, functions=spec.functions or None, engine=spec.engine
-    )
+    given = {"memory": recipe.memory, "agent": recipe.agent, "functions": spec.functions or None}
+    evidence = spec.evidence if recipe.policy.access == "oracle" else None
+    if recipe.policy.engine in SERVED:
+        from napmem_rl.backend.served_policy import build_any_policy  # imports what takes seconds
+
+        policy = build_any_policy(recipe.policy, evidence=evidence, engine=spec.engine, **given)
+    else:
+        policy = build_policy(recipe.policy, evidence=evidence, **given)
     return AttemptRunner(policy, Banks(spec).open, token_ids=recipe.evaluation.token_ids)
 
 

@@ -57,7 +57,7 @@ def build_settings(recipe: EvaluationRecipe, benchmarks: Sequence[Benchmark], *,
     return {
         "format": FORMAT,
         "policy": {"name": name, "facts": _plain(facts)},
-        DECIDES_ANSWERS: {**sections, "evaluation": given, "model_sha256": model_hash, "benchmarks": data},
+        DECIDES_ANSWERS: {**sections, "evaluation": given, "prompt": facts.get("prompt"), "model_sha256": model_hash, "benchmarks": data},
         "recipe": _plain(recipe.sections()),
         "directories": {benchmark.name: str(benchmark.directory) for benchmark in benchmarks},
         "trained_in": str(recipe.trained_in) if recipe.trained_in else None,

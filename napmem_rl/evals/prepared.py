@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from napmem_rl.data.control_files import load_functions
+from napmem_rl.data.control_files import FunctionKey, FunctionTask, load_functions
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import META, SPLITS, read_json
 from napmem_rl.errors import ConfigError, DataError
@@ -31,7 +31,7 @@ class Benchmark:
     versions: Mapping[str, str]
     source: str  # what the data is, e.g. "locomo"
     sha256: str  # of data.json and the split's rows: what was asked of
-    functions: Mapping[str, tuple[ToolSpec, ...]] = field(default_factory=dict)  # by task id, of control tasks that ask for function calls
+    function_tasks: tuple[tuple[FunctionTask, FunctionKey], ...] = ()  # control tasks that ask for function calls
 
     @property
     def banks_dir(self) -> Path:
@@ -47,6 +47,11 @@ class Benchmark:
     def evidence(self) -> dict[str, tuple[str, ...]]:
         """Gold message ids by task id, for a policy that is given them."""
         return {task.task_id: key.evidence_ids for task, key in self.items}
+
+    @property
+    def functions(self) -> dict[str, tuple[ToolSpec, ...]]:
+        """What each control task with functions offers, by task id."""
+        return {one.task.task_id: one.functions for one, _ in self.function_tasks}
 
 
 def load_benchmarks(wanted: Sequence[str], named: Mapping[str, str], *, limit: int | None, seed: int) -> list[Benchmark]:
@@ -120,7 +125,7 @@ def load_split(directory: Path, split: str, *, name: str, limit: int | None = No
         versions={bank_id: str(bank["version"]) for bank_id, bank in banks.items()},
         source=str(meta.get("source", "")),
         sha256=_hash_files(directory / META, rows),
-        functions={task.task.task_id: task.functions for task, _ in load_functions(directory, [task for task, _ in drawn])},
+        function_tasks=tuple(load_functions(directory, [task for task, _ in drawn])),
     )
 
 

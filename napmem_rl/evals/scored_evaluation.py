@@ -12,19 +12,25 @@ from typing import Any
 
 from napmem_rl.atomic import open_replacement
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe
+from napmem_rl.data.control_files import FunctionKey
 from napmem_rl.errors import DataError
 from napmem_rl.evals.answer_log import load_answers
 from napmem_rl.evals.evaluation import NotAsked
+from napmem_rl.evals.navigation import score_function_calls, summarise_navigation
+from napmem_rl.evals.policies.registry import NAVIGATING
 from napmem_rl.evals.prepared import Benchmark
-from napmem_rl.evals.result_rows import ANSWERS, SCORES, ScoreRow
+from napmem_rl.evals.result_rows import ANSWERS, SCORES, AnswerRow, ScoreRow
 from napmem_rl.evals.scoring import load_audit, score_answers, score_corpus
 from napmem_rl.evals.summary import BenchmarkResult, build_summary
 from napmem_rl.evals.text_metrics.registry import LoadedMetrics, load_metrics
+from napmem_rl.evals.trajectory_rows import read_trajectory
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.storage import find_bank_dir
 from napmem_rl.rewards.judge import Judge, LLMJudge, build_judge
 from napmem_rl.rewards.judge_calibration import describe_calibration, find_calibration
+from napmem_rl.schema import AnswerKind
 
+FUNCTION_CALL = "function_call"
 _FIELDS = [field.name for field in dataclasses.fields(ScoreRow)]
 
 
@@ -115,14 +121,45 @@ async def _score_benchmark(
             report(f"{benchmark.name}: {done:,} of {total:,} answers scored")
 
     keys, sessions = benchmark.keys, build_session_finder(benchmark) if metrics.has_recall else None
+    calls = {one.task.task_id: key for one, key in benchmark.function_tasks}
+    plain = [row for row in answers if row.task_id not in calls]
     scores = await score_answers(
-        answers, keys, metrics=metrics, judge=judge, audit=audit, find_sessions=sessions, max_concurrency=recipe.judge.max_concurrency, on_done=tell
+        plain, keys, metrics=metrics, judge=judge, audit=audit, find_sessions=sessions, max_concurrency=recipe.judge.max_concurrency, on_done=tell
     )
-    corpus = await asyncio.to_thread(score_corpus, answers, keys, metrics=metrics)
+    scores += [score_calls(row, calls[row.task_id]) for row in answers if row.task_id in calls]
+    corpus = await asyncio.to_thread(score_corpus, plain, keys, metrics=metrics)
     save_scores(out / benchmark.name / SCORES, scores)
     mine = [one for one in not_asked if one.benchmark == benchmark.name]
     figures = {name: dataclasses.asdict(score) for name, score in corpus.items()}
-    return BenchmarkResult(benchmark=benchmark, samples=recipe.evaluation.samples, answers=answers, scores=scores, not_asked=mine, corpus=figures)
+    episodes = [(read_trajectory(row.trajectory), keys[row.task_id]) for row in answers] if recipe.policy.access in NAVIGATING else []
+    return BenchmarkResult(
+        benchmark=benchmark,
+        samples=recipe.evaluation.samples,
+        answers=answers,
+        scores=scores,
+        not_asked=mine,
+        navigation=summarise_navigation(episodes) if episodes else {},
+        corpus=figures,
+    )
+
+
+def score_calls(row: AnswerRow, key: FunctionKey) -> ScoreRow:
+    """The score of a control task that asks for function calls: 1 where it made the accepted ones."""
+    trajectory = read_trajectory(row.trajectory, what=f"answer {row.task_id}, sample {row.sample}")
+    found = score_function_calls(trajectory, key)
+    return ScoreRow(
+        task_id=row.task_id,
+        sample=row.sample,
+        group_id=row.group_id,
+        category=trajectory.task.category,
+        kind=str(AnswerKind.ANSWER),
+        final_answer=trajectory.final_answer,
+        references=tuple(call.name for call in key.calls),
+        evidence_ids=(),
+        scores={FUNCTION_CALL: float(found.is_correct)} if found is not None else {},
+        absent={} if found is not None else {FUNCTION_CALL: f"the attempt failed by the system's doing: {trajectory.status}"},
+        verdict_reason=found.problem if found is not None else "",
+    )
 
 
 def build_session_finder(benchmark: Benchmark) -> Callable[[str], Mapping[str, str]] | None:
