@@ -87,7 +87,7 @@ def test_without_memory_nothing_of_the_bank_is_sent(bank: MemoryBank, serve: Ser
 def test_the_full_context_is_cut_from_the_old_end_and_says_so(bank: MemoryBank, serve: Serve) -> None:
     attempt = answer(endpoint(serve(lambda messages: "x"), "full"), bank)
     assert attempt.context_ids == ("msg:5", "msg:4", "msg:3", "msg:2", "msg:1") and attempt.trajectory.detail == ""
-    small = answer(endpoint(serve(lambda messages: "x"), "full", max_context_tokens=370), bank)
+    small = answer(endpoint(serve(lambda messages: "x"), "full", max_context_tokens=290), bank)
     assert 0 < len(small.context_ids) < 5 and small.context_ids[0] == "msg:5" and "left out: context limit" in small.trajectory.detail
 
 
