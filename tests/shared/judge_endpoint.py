@@ -27,7 +27,10 @@ def serve_judge(reply: Callable[[list[dict[str, Any]]], str], *, usage: tuple[in
         def log_message(self, *args: object) -> None:
             """Silent."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 256  # many may connect at once
+
+    server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def stop() -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from napmem_rl.llm.base import ChatReply
 from napmem_rl.rewards.judge_protocols import PROTOCOLS
 from napmem_rl.rewards.text_match import match_answer
+from napmem_rl.tools.spec import ToolSpec
 
 _OURS = {one.system: one.field for protocol in PROTOCOLS.values() for one in protocol.instructions.values()}
 _CONTROL = re.compile(r"<\|?/?[\w▁|｜ -]{1,40}\|?>|\[/?[A-Z_]{3,20}\]|</?s>")  # noqa: RUF001
@@ -45,3 +48,22 @@ def reply_obediently(messages: list[dict[str, Any]]) -> str:
     data = json.loads(messages[1]["content"])
     is_equal = match_answer(data["answer"], data[list(data)[1]]) is not None
     return json.dumps({"verdict": "correct" if is_equal else "incorrect", "reason": "compared"})
+
+
+class ObedientChat:
+    """The same without HTTP: a `ChatClient`."""
+
+    name = "obedient"
+
+    async def chat(self, messages: Sequence[Mapping[str, Any]], *, schema: Mapping[str, Any] | None = None, max_tokens: int | None = None) -> str:
+        return reply_obediently([dict(message) for message in messages])
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        schema: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
+    ) -> ChatReply:
+        return ChatReply(text=await self.chat(messages))
