@@ -43,8 +43,19 @@ class ContextSource(Protocol):
         """What to read for one task."""
         ...
 
+    async def close(self) -> None:
+        """Free what the source holds."""
+        ...
 
-class NoContext:
+
+class _Stateless:
+    """A source that holds nothing."""
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+class NoContext(_Stateless):
     """Nothing: the question alone."""
 
     has_memory = False
@@ -54,7 +65,7 @@ class NoContext:
         return Context()
 
 
-class FullContext:
+class FullContext(_Stateless):
     """All messages up to the question; the newest are the most important, so that a limit cuts the old end."""
 
     has_memory = True
@@ -65,7 +76,7 @@ class FullContext:
         return Context(passages=tuple(sorted(visible, key=_reading_order, reverse=True)))
 
 
-class SearchContext:
+class SearchContext(_Stateless):
     """The best messages of one search with the question's own words, as the bank ranks (NapMem's "w/o navigation")."""
 
     has_memory = True
@@ -80,7 +91,7 @@ class SearchContext:
         return Context(passages=tuple(as_passage(bank, message) for message in found), is_ranked=True)
 
 
-class OracleContext:
+class OracleContext(_Stateless):
     """The messages that hold gold evidence, also such as were said after the question (LongMemEval has some): a ceiling, not a policy."""
 
     has_memory = True

@@ -50,7 +50,8 @@ class PassivePolicy:
         )
 
     async def close(self) -> None:
-        """Close the reader."""
+        """Close source and reader."""
+        await self._source.close()
         await self._reader.close()
 
 
