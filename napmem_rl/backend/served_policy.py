@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.backend.export import export_checkpoint
 from napmem_rl.backend.run_checkpoints import SEAL
 from napmem_rl.backend.token_generate import TokenGenerate, TokenServer, compute_request_seed, find_end_ids
 from napmem_rl.backend.vllm_cpu_name import BUILD, NAME, find_version
@@ -164,6 +163,8 @@ def find_model(path: Path, directory: Path) -> Path:
     stamp = hashlib.sha256(seal.read_bytes() + str(seal.stat().st_mtime_ns).encode()).hexdigest()[:12] if seal.is_file() else "unfinished"
     merged = directory / f"global_step_{step}-{stamp}"
     if not merged.exists():
+        from napmem_rl.backend.export import export_checkpoint  # imports verl, which takes seconds
+
         export_checkpoint(run_dir, merged, step=step)
     return merged
 
