@@ -1,8 +1,8 @@
 """Which of the shown memories an answer cites. Total: any text gives `Citations`, never an exception.
 
 Memories are numbered from 1. Every bracket group counts, wherever it stands: "[1]", "[1, 3]", "[1][3]", "[1-3]", "[1; 3]", "[memory 2]", "[#2]", and the same
-in the brackets 【】 and ［］. "[]" and "[none]" say that nothing was used. A group that holds anything else ("[2024-03-05]", "[laughs]") is text. A number that no
-memory has is counted, and cites nothing. What stands in a thinking block cites nothing.
+in the brackets 【】 and ［］. "[]" and "[none]" say that nothing was used. A group that holds anything else ("[2024-03-05]", "[laughs]") is text. A number that
+no memory has is counted, and cites nothing. What stands in a thinking block cites nothing.
 """
 
 from __future__ import annotations
