@@ -10,6 +10,7 @@
     napmem bank checkout DIR V --out NEWDIR   a version as a bank of its own
     napmem judge calibrate            how often a judge is wrong, on a built-in set of answers
     napmem judge agreement --labels FILE      accuracy, F1 and kappas of raters and a judge
+    napmem audit-reward memchain      what a reward pays, on packets of known worth
     napmem replay RUN ID              play a recorded episode again; the first token that differs
     napmem counterfactual RUN ID --drop MEMORY   the same question without a memory
     napmem compare A B                two evaluations question by question: differences, intervals, p-values, and what is not shared
@@ -24,6 +25,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from napmem_rl.cli_audit import add_audit_commands
 from napmem_rl.cli_bank import add_bank_commands
 from napmem_rl.cli_compare import add_compare_command
 from napmem_rl.cli_judge import add_judge_commands
@@ -54,6 +56,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add_compare_command(areas)
     add_replay_commands(areas)
     add_judge_commands(areas)
+    add_audit_commands(areas)
     report = areas.add_parser("report", help="one HTML page of a run: curves, losses, and the episodes themselves")
     report.add_argument("dir", type=Path, metavar="RUN_DIR")
     report.add_argument("--out", type=Path, metavar="FILE", help="default: RUN_DIR/report.html")

@@ -7,7 +7,7 @@ word, a date or duration that was worked out. A statement of the right words in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from napmem_rl.retrieval.bm25 import tokenize_words
@@ -48,9 +48,3 @@ def _spell_day(time: str) -> str:
     except ValueError:
         return time
     return f"{time[:10]} {day:%A} {day.day} {day:%B} {day.year}"
-
-
-def average(values: Iterable[float]) -> float:
-    """The mean of some values; 0 where there are none."""
-    items = list(values)
-    return sum(items) / len(items) if items else 0.0

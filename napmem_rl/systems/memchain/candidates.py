@@ -81,13 +81,13 @@ class CandidateConfig:
             raise ConfigError.of("candidates.levels", "holds what cannot be searched", got=self.levels, expected="raw, record or both")
 
 
-_WEIGHTS = {View.LEXICAL: 1.0, View.DENSE: 1.0, View.ENTITY: 0.5, View.NEIGHBOURHOOD: 3.0, View.BRIDGE: 0.5}
+_WEIGHTS = {View.LEXICAL: 1.0, View.DENSE: 1.0, View.ENTITY: 0.5, View.NEIGHBOURHOOD: 2.0, View.BRIDGE: 0.5}
 _LEANINGS: Mapping[Intent, Mapping[View, float]] = {  # what differs from `_WEIGHTS`
     Intent.MULTI_HOP: {View.ENTITY: 1.0, View.BRIDGE: 1.5},
     Intent.COMPARISON: {View.ENTITY: 1.0},
     Intent.COUNT: {View.ENTITY: 1.0, View.LEXICAL: 1.5},
     Intent.PREFERENCE: {View.DENSE: 1.5},
-    Intent.TEMPORAL: {View.NEIGHBOURHOOD: 4.0},
+    Intent.TEMPORAL: {View.NEIGHBOURHOOD: 3.0},
 }
 _SEATS: Mapping[Intent, Mapping[View, int]] = {  # places that go to the best of a view whatever the others say
     Intent.MULTI_HOP: {View.ENTITY: 2, View.BRIDGE: 4},
