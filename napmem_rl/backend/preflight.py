@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from napmem_rl.backend.vllm_cpu_name import check_vllm_cpu
 from napmem_rl.config.recipe import Recipe
+from napmem_rl.data.overlap import check_training_data
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import Pairs, check_job_splits
 from napmem_rl.errors import BankError, ConfigError, DataError
@@ -27,11 +28,12 @@ CHAT_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobInputs:
-    """What a job was found to read: content versions by bank id, and numbers of rows."""
+    """What a job was found to read: content versions by bank id, numbers of rows, and what its training rows' users said (None where that is not known)."""
 
     bank_versions: Mapping[str, str]
     num_train_rows: int
     num_val_rows: int
+    training_fingerprints: Mapping[int, str] | None = None
 
 
 def check_inputs(recipe: Recipe) -> JobInputs:
@@ -40,7 +42,7 @@ def check_inputs(recipe: Recipe) -> JobInputs:
     Raises:
         ConfigError: a path is missing, the model has no chat template, the rollout server cannot run here, there is no such encoder, there are fewer rows
             than a batch holds or than the steps take, or the judge cannot be used.
-        DataError: a row cannot be used, or training and validation share a conversation.
+        DataError: a row cannot be used, training and validation share a conversation, or training rows are of a benchmark or share messages with one.
         BankError: a bank is missing, broken or of another user.
     """
     recipe.check_paths()
@@ -50,6 +52,9 @@ def check_inputs(recipe: Recipe) -> JobInputs:
     train, val = _load_pairs(recipe, "data.train_files"), _load_pairs(recipe, "data.val_files")
     if recipe.data_dir is not None:
         check_job_splits(recipe.data_dir, {"data.train_files": train, "data.val_files": val})
+    train_files, val_files = _list_files(recipe, "data.train_files"), _list_files(recipe, "data.val_files")
+    others = [directory for directory in dict.fromkeys(file.parent for file in val_files) if directory not in {file.parent for file in train_files}]
+    fingerprints = check_training_data(train_files, train, held_out=[*recipe.held_out, *others])
     batch_size = OmegaConf.select(recipe.verl, "data.train_batch_size")
     if len(train) < batch_size:
         what = f"recipe {recipe.path}, key data.train_batch_size"
@@ -57,7 +62,7 @@ def check_inputs(recipe: Recipe) -> JobInputs:
     check_steps(recipe, num_rows=len(train))
     versions = {bank_id: _verify_bank(recipe, bank_id) for bank_id in sorted({task.bank_id for task, _ in (*train, *val)})}
     check_judge(recipe)
-    return JobInputs(bank_versions=versions, num_train_rows=len(train), num_val_rows=len(val))
+    return JobInputs(bank_versions=versions, num_train_rows=len(train), num_val_rows=len(val), training_fingerprints=fingerprints)
 
 
 def check_steps(recipe: Recipe, *, num_rows: int) -> None:
@@ -99,11 +104,14 @@ def check_judge(recipe: Recipe) -> None:
 
 def _load_pairs(recipe: Recipe, dotted: str) -> Pairs:
     """The rows of the files under one key."""
+    return [pair for file in _list_files(recipe, dotted) for pair in load_rows(file)]
+
+
+def _list_files(recipe: Recipe, dotted: str) -> list[Path]:
     value = OmegaConf.select(recipe.verl, dotted)
     if not value:
         raise ConfigError.of(f"recipe {recipe.path}, key {dotted}", "names no file", fix="Give data.dir, or the file itself.")
-    files = [value] if isinstance(value, str) else list(value)
-    return [pair for name in files for pair in load_rows(Path(name).expanduser())]
+    return [Path(name).expanduser() for name in ([value] if isinstance(value, str) else list(value))]
 
 
 def _verify_bank(recipe: Recipe, bank_id: str) -> str:

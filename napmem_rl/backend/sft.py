@@ -19,6 +19,7 @@ from napmem_rl.backend.smollm2 import convert_smollm2
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.config.sft_recipe import SftRecipe, load_sft_recipe
 from napmem_rl.data.demonstrations import build_demonstrations, save_demonstrations
+from napmem_rl.data.overlap import check_training_data, keep_training_fingerprints
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import check_data_dir
 from napmem_rl.errors import BackendError, ConfigError
@@ -37,12 +38,14 @@ def run_sft(recipe: SftRecipe, report: Callable[[str], None] = print) -> Path:
         the directory of the trained model.
     Raises:
         ConfigError: the output exists, the model is missing, fewer demonstrations than a batch.
-        DataError: the data directory cannot be used.
+        DataError: the data directory cannot be used, or is of a benchmark.
         BackendError: the trainer failed; what it said stands above.
     """
     if recipe.output.exists():
         raise ConfigError.of(f"output {recipe.output}", "exists", expected="a new directory", fix="Remove it, or give another: output=DIR")
     check_data_dir(recipe.data_dir)
+    rows = recipe.data_dir / "train.parquet"
+    fingerprints = check_training_data([rows], load_rows(rows) if rows.exists() else [], held_out=())
     model = _prepare_model(recipe, report)
     recipe.output.parent.mkdir(parents=True, exist_ok=True)
     work = recipe.output.with_name(f".{recipe.output.name}.{os.getpid()}.tmp")
@@ -54,6 +57,7 @@ def run_sft(recipe: SftRecipe, report: Callable[[str], None] = print) -> Path:
         repair_export(trained / "config.json")
         facts = {"recipe": str(recipe.path), "base": str(recipe.verl.model.path), "demonstrations": count, "train_s": round(seconds, 1)}
         (trained / "sft.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        keep_training_fingerprints(trained, fingerprints, base=Path(str(recipe.verl.model.path)))
         os.rename(work / "demonstrations.parquet", trained / "demonstrations.parquet")
         os.rename(trained, recipe.output)
     finally:

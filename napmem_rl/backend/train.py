@@ -31,6 +31,7 @@ from napmem_rl.backend.stacks import DIRECTORY_VARIABLE, name_directory
 from napmem_rl.backend.wandb_tables import plan_wandb
 from napmem_rl.backend.watchdog import StopRequest, Watchdog, keep_sigterm, stop_on_signals
 from napmem_rl.config.recipe import Recipe
+from napmem_rl.data.overlap import keep_training_fingerprints
 from napmem_rl.errors import BackendError, NapMemError
 from napmem_rl.report.run_data import METRICS_FILE
 
@@ -68,6 +69,7 @@ def run_grpo(recipe: Recipe) -> Path:
     with hold_run_dir(run_dir):
         step = _go_on_from_last(recipe, config, inputs)
         recipe.save_resolved(run_dir, inputs.bank_versions)
+        keep_training_fingerprints(run_dir, inputs.training_fingerprints, base=recipe.model_path)
         settings = JobSettings.from_config(config)
         write_file(settings.bank_versions_file, json.dumps(dict(inputs.bank_versions)) + "\n")
         keep_previous(run_dir / METRICS_FILE)

@@ -70,13 +70,13 @@ NULLABLE: dict[str, type] = (
 )
 
 # One value or a list of them.
-ONE_OR_MANY: frozenset[str] = frozenset({"actor_rollout_ref.model.target_modules", "data.train_files", "data.val_files", "trainer.logger"})
+ONE_OR_MANY: frozenset[str] = frozenset({"actor_rollout_ref.model.target_modules", "data.train_files", "data.val_files", "data.held_out", "trainer.logger"})
 
 
 def section_defaults() -> Tree:
     """Our sections and the single keys that are ours as a tree of defaults."""
     tree: Tree = {name: {field.name: field.default for field in dataclasses.fields(section)} for name, section in SECTIONS.items()}
-    return tree | {"system": "napmem", "platform": "gpu", "cold_start": None, "data": {"dir": None}}
+    return tree | {"system": "napmem", "platform": "gpu", "cold_start": None, "data": {"dir": None, "held_out": None}}
 
 
 def build_defaults() -> Tree:
@@ -132,7 +132,7 @@ def _walk_to_nearest(dotted: str) -> str | None:
 
 def is_different(dotted: str, value: Any) -> bool:
     """True where a key of verl has another value than verl's own default."""
-    is_ours = dotted.split(".")[0] in SECTIONS or dotted in ("system", "platform", "cold_start", "data.dir")
+    is_ours = dotted.split(".")[0] in SECTIONS or dotted in ("system", "platform", "cold_start", "data.dir", "data.held_out")
     return not is_ours and (dotted not in _known() or _known()[dotted] != value)
 
 

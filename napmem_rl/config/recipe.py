@@ -9,6 +9,7 @@ Layers, lowest first: verl's defaults and ours · the platform (platform_cpu.yam
   does not run here: its other keys are refused, and `reward.num_workers` counts OUR workers.
 - `data.dir`: a prepared directory. It stands for data.train_files=<dir>/train.parquet, data.val_files=<dir>/dev.parquet and memory.banks=<dir>/banks
   unless those are set, and other values may point into it: `${data.dir}/model`.
+- `data.held_out`: prepared directories (one or a list) that are for evaluation: training on what shares a message with their questions' users is refused
 
 `???` as a value means that the user must give one.
 """
@@ -33,7 +34,9 @@ from napmem_rl.errors import ConfigError
 PLATFORMS = ("cpu", "gpu")
 MODEL_PATH = "actor_rollout_ref.model.path"
 # Made absolute, so that no worker's directory matters
-PATHS = ("data.dir", "data.train_files", "data.val_files", "memory.banks", "judge.cache_dir", "report.dir", "trainer.default_local_dir")
+PATHS = (
+    *("data.dir", "data.train_files", "data.val_files", "data.held_out", "memory.banks", "judge.cache_dir", "report.dir", "trainer.default_local_dir"),
+)
 # A path, or a name of something else (a model of a hub, one of our encoders): made absolute where it looks like a path, or is one
 PATHS_OR_NAMES = (MODEL_PATH, *(f"actor_rollout_ref.model.{name}" for name in ("tokenizer_path", "hf_config_path", "lora_adapter_path")), "memory.encoder")
 
@@ -60,6 +63,7 @@ class Recipe:
     verl: DictConfig
     changed: Mapping[str, Any] = field(repr=False)
     notices: tuple[str, ...] = ()
+    held_out: tuple[Path, ...] = ()
 
     @property
     def env(self) -> dict[str, str]:
@@ -70,6 +74,7 @@ class Recipe:
         """Our part as plain data."""
         named = {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
         paths = {"cold_start": str(self.cold_start) if self.cold_start else None, "data": {"dir": str(self.data_dir) if self.data_dir else None}}
+        paths["data"]["held_out"] = [str(path) for path in self.held_out] or None
         return {"system": self.system, "platform": self.platform} | paths | named
 
     @property
@@ -121,6 +126,7 @@ class Recipe:
                 yield dotted, Path(name)
         if self.cold_start is not None:
             yield "cold_start", self.cold_start
+        yield from (("data.held_out", path) for path in self.held_out)
 
     def save_resolved(self, directory: Path, bank_versions: Mapping[str, str]) -> None:
         """Write resolved.yaml and provenance.json (revision, package versions, bank versions) into `directory`, each at once or not at all."""
@@ -248,7 +254,7 @@ def _build(path: Path, overrides: tuple[str, ...], settings: Tree, layers: Seque
     owned = [dotted for layer in layers for dotted, _ in walk(layer.tree)] + ["data.train_files", "data.val_files"]
     changed = {dotted: select(settings, dotted) for dotted in owned}
     notices = refusals.notices_of(settings)
-    data_dir = settings["data"].pop("dir")
+    data_dir, held_out = settings["data"].pop("dir"), settings["data"].pop("held_out") or []
     ours = {name: settings.pop(name) for name in SECTIONS if name != "reward"}
     fields = {f.name for f in dataclasses.fields(RewardConfig)}
     ours["reward"] = {name: settings["reward"].pop(name) for name in fields}
@@ -265,6 +271,7 @@ def _build(path: Path, overrides: tuple[str, ...], settings: Tree, layers: Seque
         verl=verl,
         changed=changed,
         notices=notices,
+        held_out=tuple(Path(name) for name in ([held_out] if isinstance(held_out, str) else held_out)),
         **{name: section(**ours[name]) for name, section in SECTIONS.items()},
     )
 

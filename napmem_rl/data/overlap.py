@@ -21,10 +21,11 @@ from typing import Any
 
 from napmem_rl.atomic import open_replacement
 from napmem_rl.data.rows import load_rows
+from napmem_rl.data.splits import META, read_json
 from napmem_rl.errors import DataError
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.storage import find_bank_dir
-from napmem_rl.schema import Message
+from napmem_rl.schema import AnswerKey, Message, Task
 
 MIN_WORDS = 8
 PHRASE_GROUPS, PHRASE_SHARE = 5, 0.05  # a text of so many users, and of such a share of all, is a phrase
@@ -143,14 +144,75 @@ def find_asked_banks(data_dir: Path, splits: Sequence[str]) -> set[str]:
     return {task.bank_id for file in files if file.exists() for task, _ in load_rows(file)}
 
 
-def save_training_fingerprints(run_dir: Path, training: Mapping[int, str]) -> None:
-    """Keep with a run what its training rows' banks say, so that an evaluation of its checkpoints can be checked wherever they go."""
+def check_training_data(files: Sequence[Path], rows: Sequence[tuple[Task, AnswerKey]], *, held_out: Sequence[Path]) -> dict[int, str] | None:
+    """Refuse training rows of a benchmark, and rows whose users said what users of held-out questions say too.
+
+    Args:
+        files: the parquet files of training rows; each lies in its prepared directory.
+        rows: what they hold.
+        held_out: prepared directories that are for evaluation.
+
+    Returns:
+        Fingerprint -> bank, of all banks that the rows ask; None where a directory keeps none (it was written by hand) and nothing is held out.
+
+    Raises:
+        DataError: any of that; see `check_no_overlap`.
+    """
+    asked = {task.bank_id for task, _ in rows}
+    training: dict[int, str] = {}
+    is_known = True
+    for data_dir in dict.fromkeys(file.parent for file in files):
+        meta = read_json(data_dir / META, f"data directory {data_dir}") if (data_dir / META).is_file() else {}
+        if meta.get("benchmark"):
+            fix = "Train on another set; prepare_data.py puts such a set's rows into test."
+            raise DataError.of(f"training data {data_dir}", f"is {meta.get('source')}, which is for evaluation alone", fix=fix)
+        has_file = (data_dir / FINGERPRINTS).exists()
+        if meta.get("generated"):
+            continue
+        if has_file or held_out:
+            training |= load_fingerprints(data_dir, asked if has_file else {bank for bank in asked if find_bank_dir(data_dir / "banks", bank).exists()})
+        is_known = is_known and has_file
+    check_no_overlap(training, held_out, what=f"training data {', '.join(str(file) for file in files)}")
+    return training if is_known or held_out else None
+
+
+def keep_training_fingerprints(run_dir: Path, training: Mapping[int, str] | None, *, base: Path) -> None:
+    """Keep with a run what its training rows' users said, and what its base model was trained on, so that an evaluation of its checkpoints can be checked.
+
+    Args:
+        run_dir: where checkpoints are written.
+        training: of `check_training_data`; None keeps nothing, as where a directory that was written by hand does not say.
+        base: the model that training starts from.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({"bank_id": pa.array(list(training.values()), pa.string()).dictionary_encode(), "fingerprint": pa.array(list(training), pa.int64())})
+    if training is None:
+        return
+    known = dict(find_training_fingerprints(base) or {}) | dict(training)
+    table = pa.table({"bank_id": pa.array(list(known.values()), pa.string()).dictionary_encode(), "fingerprint": pa.array(list(known), pa.int64())})
     with open_replacement(run_dir / TRAINING_FINGERPRINTS) as file:
         pq.write_table(table, file)
+
+
+def check_policy(model: Path, held_out: Sequence[Path]) -> bool:
+    """Refuse to evaluate a policy on what it was trained on.
+
+    Args:
+        model: its checkpoint, somewhere in the directory of the run that wrote it.
+        held_out: prepared directories that it is to be evaluated on.
+
+    Returns:
+        True where the run says what it was trained on, and nothing is shared; False where nothing says.
+
+    Raises:
+        DataError: shared messages.
+    """
+    training = find_training_fingerprints(model)
+    if training is None:
+        return False
+    check_no_overlap(training, held_out, what=f"policy {model}, which was trained on data that")
+    return True
 
 
 def find_training_fingerprints(checkpoint: Path) -> dict[int, str] | None:

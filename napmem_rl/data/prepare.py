@@ -90,6 +90,7 @@ def prepare(
             "format": FORMAT,
             "source": source.name,
             "benchmark": source.is_benchmark,
+            "generated": source.is_generated,
             "inputs": [{"file": path.name, "sha256": hash_file(path)} for path in inputs],
             "writer": "rules" if llm is None else f"llm:{llm.model}/{PROMPT_VERSION}",
             "encoder": encoder.name if encoder else None,

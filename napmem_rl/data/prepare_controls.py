@@ -81,6 +81,7 @@ def _describe(controls: ControlSet, source: Mapping[str, Any], used: Sequence[st
         "format": FORMAT,
         "source": controls.name,
         "benchmark": True,
+        "generated": source["generated"],
         "inputs": [{"file": path.name, "sha256": hash_file(path)} for path in inputs],
         "banks_of": source["source"],
         "writer": source["writer"],
