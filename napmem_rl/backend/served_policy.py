@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.backend.run_checkpoints import SEAL
+from napmem_rl.backend.run_checkpoints import SEAL, choose_checkpoint
 from napmem_rl.backend.token_generate import TokenGenerate, TokenServer, compute_request_seed, find_end_ids
 from napmem_rl.backend.vllm_cpu_name import BUILD, NAME, find_version
 from napmem_rl.backend.vllm_server import START_TIMEOUT_S, HTTPTokenServer, ServerSize, check_vllm, is_cpu_build, run_vllm
@@ -154,13 +154,13 @@ def find_model(path: Path, directory: Path) -> Path:
     if (path / "config.json").is_file():
         return path
     match = _STEP_DIR.fullmatch(path.name)
-    steps = [int(step[1]) for entry in path.glob("global_step_*") if (step := _STEP_DIR.fullmatch(entry.name))]
-    if not path.is_dir() or (match is None and not steps):
+    if not path.is_dir() or (match is None and not any(_STEP_DIR.fullmatch(entry.name) for entry in path.iterdir())):
         expected = "a HuggingFace directory, verl's global_step_<N>, or a run directory with checkpoints"
         raise ConfigError.of(f"policy.model {path}", "holds no checkpoint", expected=expected)
-    run_dir, step = (path.resolve().parent, int(match[1])) if match else (path, max(steps))
+    run_dir = path.resolve().parent if match else path
+    step = choose_checkpoint(run_dir, step=int(match[1]) if match else None).step
     seal = run_dir / f"global_step_{step}" / SEAL
-    stamp = hashlib.sha256(seal.read_bytes() + str(seal.stat().st_mtime_ns).encode()).hexdigest()[:12] if seal.is_file() else "unfinished"
+    stamp = hashlib.sha256(seal.read_bytes() + str(seal.stat().st_mtime_ns).encode()).hexdigest()[:12]  # another training in the same place is another
     merged = directory / f"global_step_{step}-{stamp}"
     if not merged.exists():
         from napmem_rl.backend.export import export_checkpoint  # imports verl, which takes seconds
