@@ -5,19 +5,46 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import tempfile
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from napmem_rl.backend.replay_engine import Replay, ReplayTokenizer, play
-from napmem_rl.errors import ReplayError
+from napmem_rl.backend.served_policy import ServedModel, find_context, find_model, serve_engine
+from napmem_rl.config.evaluation_sections import PolicyConfig
+from napmem_rl.errors import CheckpointError, ConfigError, ReplayError
 from napmem_rl.evals.policies.model import Episode, PolicyModel
-from napmem_rl.evals.recordings import Evaluated, Recording, Trained
+from napmem_rl.evals.policies.registry import SERVED
+from napmem_rl.evals.recordings import Evaluated, Recording, Trained, check_replayable
 from napmem_rl.evals.replay import SAMPLED_TOKEN, find_difference
 from napmem_rl.llm.base import Generate
 from napmem_rl.llm.token_context import encode_plain
 
 OWN_ENGINE = "transformers"  # whose sampling repeats exactly from a seed, up to rounding
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherPolicy:
+    """What is to be taken in place of the recorded policy; None where nothing is."""
+
+    model: Path | None = None
+    engine: str | None = None  # of an evaluation's policy
+
+    def apply(self, policy: PolicyConfig) -> PolicyConfig:
+        """A recipe's policy with these in their places."""
+        changes = {"model": None if self.model is None else str(self.model), "engine": self.engine}
+        return dataclasses.replace(policy, **{name: value for name, value in changes.items() if value is not None})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenModel:
+    """A model, the directory of its weights and the engine that serves them."""
+
+    model: PolicyModel
+    directory: Path
+    engine: str
 
 
 class TrainedModel:
@@ -66,86 +93,99 @@ def load_weights(directory: Path) -> Any:
         raise ReplayError.of(f"model {directory}", f"cannot be loaded ({type(error).__name__}: {error})") from error
 
 
-def find_weights(recording: Recording, given: Path | None) -> Path:
+def find_weights(recording: Recording, given: Path | None, scratch: Path) -> Path:
     """Where the weights lie that sampled a training episode.
 
     Args:
         recording: of a training run.
-        given: a directory to take instead.
+        given: a HuggingFace directory, a checkpoint or a run to take instead.
+        scratch: where a checkpoint of shards alone is merged to.
 
     Raises:
-        ReplayError: nowhere: the weights of that step were not kept.
+        ReplayError: the weights of that step were not kept.
+        ConfigError, CheckpointError: `given` is no checkpoint, or a broken one.
     """
-    assert isinstance(recording.origin, Trained)
+    assert isinstance(recording.origin, Trained), "find_weights: an evaluation's weights are those of its recipe"
     if given is not None:
-        if not (given / "config.json").is_file():
-            raise ReplayError.of(f"model {given}", "is no HuggingFace directory: it holds no config.json", fix="launch/export.py makes one of a checkpoint.")
-        return given
+        return find_model(given, scratch)
     version = recording.origin.policy_versions[1]
-    if not version:  # of the policy that the run began with
-        place = Path(recording.model or "")
-    else:
-        place = recording.origin.run_dir / f"global_step_{version}" / "actor" / "huggingface"
-    if not any(place.glob("*.safetensors")):
-        fix = "Give weights with --model DIR; launch/export.py makes a directory of a checkpoint that holds shards alone."
-        raise ReplayError.of(f"episode {recording.place}", f"the weights that sampled it (of step {version or 0}) were not kept", got=str(place), fix=fix)
-    return place
+    place = recording.origin.run_dir / f"global_step_{version}" if version else Path(recording.model or "")  # version 0: what the run began with
+    try:
+        return find_model(place, scratch)
+    except (ConfigError, CheckpointError) as error:
+        what, problem = f"episode {recording.place}", f"the weights that sampled it (of step {version or 0}) were not kept"
+        raise ReplayError.of(what, problem, got=error.message, fix="Give weights with --model DIR.") from error
 
 
-def list_doubts(recording: Recording) -> tuple[str, ...]:
-    """Why tokens that are sampled again may differ although nothing is wrong, one sentence each."""
-    doubts = []
-    origin = recording.origin
-    if isinstance(origin, Evaluated):
-        policy = origin.recipe.policy
-        if policy.engine != OWN_ENGINE and policy.temperature > 0:
-            doubts.append(f"engine {policy.engine}: seeded sampling repeats only as far as that engine's batches do")
-        return tuple(doubts)
-    if origin.engine != OWN_ENGINE:
-        how = "draws other tokens from the same seed" if origin.drawing is not None and origin.drawing.temperature > 0 else "may round otherwise"
-        doubts.append(f"the run sampled by {origin.engine}; the transformers engine, used here, {how}")
-    if origin.policy_versions[0] != origin.policy_versions[1]:
+def list_doubts(recording: Recording, engine: str) -> tuple[str, ...]:
+    """Why tokens that are sampled again by an engine may differ although nothing is wrong, one sentence each."""
+    doubts, origin = [], recording.origin
+    then = origin.engine if isinstance(origin, Trained) else origin.recipe.policy.engine
+    if then != engine:
+        how = "draws other tokens from the same seed" if find_temperature(recording) > 0 else "may round otherwise"
+        doubts.append(f"it was sampled by the engine {then}; {engine}, used here, {how}")
+    elif engine != OWN_ENGINE:
+        doubts.append(f"engine {engine}: tokens repeat only as far as its batches do")
+    if isinstance(origin, Trained) and origin.policy_versions[0] != origin.policy_versions[1]:
         doubts.append(f"several weights sampled it (of steps {origin.policy_versions[0]} to {origin.policy_versions[1]}); one is used here")
     return tuple(doubts)
 
 
 @contextlib.asynccontextmanager
-async def open_model(recording: Recording, *, given: Path | None, tokenizer: ReplayTokenizer) -> AsyncIterator[tuple[PolicyModel, Path]]:
-    """The model of the recorded policy, or other weights in its place, with the directory of its weights.
+async def open_model(recording: Recording, other: OtherPolicy, *, tokenizer: Path | None) -> AsyncIterator[OpenModel]:
+    """The recorded policy's model, or other weights or another engine in its place.
 
     Raises:
         ReplayError: the recording does not say how its tokens were drawn, or its weights are not there.
         ConfigError, BackendError: the engine cannot serve them.
     """
-    assert isinstance(recording.origin, Trained)
-    if recording.origin.drawing is None:
-        raise ReplayError.of(f"episode {recording.place}", "does not say how its tokens were drawn", fix="Train again with this version.")
-    directory = find_weights(recording, given)
-    model = TrainedModel(recording, tokenizer, directory)
+    with tempfile.TemporaryDirectory(prefix="napmem-replay-") as scratch:
+        if isinstance(recording.origin, Evaluated):
+            policy = other.apply(recording.origin.recipe.policy)
+            if policy.engine not in SERVED:
+                raise ReplayError.of(f"engine {policy.engine}", "samples no tokens here", expected=" or ".join(SERVED))
+            with serve_engine(policy, agent=recording.agent, directory=Path(scratch)) as address:
+                assert address is not None, "serve_engine: an address for every engine of SERVED"
+                model = ServedModel(policy, address, max_context=find_context(policy, recording.agent))
+                opened = OpenModel(model=model, directory=Path(address.model), engine=policy.engine)
+                async with _closing(opened):
+                    yield opened
+            return
+        if recording.origin.drawing is None:
+            raise ReplayError.of(f"episode {recording.place}", "does not say how its tokens were drawn", fix="Train again with this version.")
+        directory = find_weights(recording, other.model, Path(scratch))
+        opened = OpenModel(model=TrainedModel(recording, ReplayTokenizer(recording, tokenizer), directory), directory=directory, engine=OWN_ENGINE)
+        async with _closing(opened):
+            yield opened
+
+
+@contextlib.asynccontextmanager
+async def _closing(opened: OpenModel) -> AsyncIterator[None]:
     try:
-        yield model, directory
+        yield
     finally:
-        await model.close()
+        await opened.model.close()
 
 
-async def sample_again(recording: Recording, *, given: Path | None, tokenizer: ReplayTokenizer) -> Replay:
+async def sample_again(recording: Recording, other: OtherPolicy, *, tokenizer: ReplayTokenizer, tokenizer_dir: Path | None = None) -> Replay:
     """Sample every turn anew with the recorded seed and limits over the recorded tool results, and name the first token that differs, with its log-prob.
 
     Raises:
         as `open_model`.
     """
-    task_id = recording.trajectory.task.task_id
-    async with open_model(recording, given=given, tokenizer=tokenizer) as (model, directory):
-        again = await play(recording, model.build_generate(Episode(task_id=task_id, seed=find_seed(recording), limits=recording.agent)))
-    difference = find_difference(recording.trajectory, again, tokenizer.decode)
-    found = Replay(recording=recording, again=again, scored=None, difference=difference, notes=list_doubts(recording))
-    if difference is None or difference.part != SAMPLED_TOKEN:
-        return found
-    assert difference.turn is not None and difference.position is not None
-    turn = again.turns[difference.turn - 1]
-    prefix = [*turn.prompt_ids, *turn.response_ids[: difference.position]]
-    pair = (difference.recorded_id, difference.again_id)
-    logprobs = await asyncio.to_thread(compute_logprobs, directory, prefix, pair, temperature=find_temperature(recording))
+    check_replayable(recording)
+    episode = Episode(task_id=recording.trajectory.task.task_id, seed=find_seed(recording), limits=recording.agent)
+    async with open_model(recording, other, tokenizer=tokenizer_dir) as opened:
+        again = await play(recording, opened.model.build_generate(episode))
+        difference = find_difference(recording.trajectory, again, tokenizer.decode)
+        found = Replay(recording=recording, again=again, scored=None, difference=difference, notes=list_doubts(recording, opened.engine))
+        if difference is None or difference.part != SAMPLED_TOKEN:
+            return found
+        assert difference.turn is not None and difference.position is not None, "a sampled token has its place"
+        turn = again.turns[difference.turn - 1]
+        prefix = [*turn.prompt_ids, *turn.response_ids[: difference.position]]
+        pair = (difference.recorded_id, difference.again_id)
+        logprobs = await asyncio.to_thread(compute_logprobs, opened.directory, prefix, pair, temperature=find_temperature(recording))
     return dataclasses.replace(found, logprobs=logprobs)
 
 

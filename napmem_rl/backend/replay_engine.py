@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +10,9 @@ from typing import Any
 
 from napmem_rl.backend.token_generate import SampledTurn, TokenGenerate, TokenServer, compute_request_seed, find_end_ids
 from napmem_rl.errors import BackendError, ReplayError
-from napmem_rl.evals.recordings import Drawing, Recording, check_replayable
+from napmem_rl.evals.recordings import Drawing, Evaluated, Recording, check_replayable
 from napmem_rl.evals.replay import JUDGE_FAILED, Difference, PlaybackToolbox, RecordedJudge, find_difference, find_reward_difference
+from napmem_rl.evals.replay_scores import compare_scores
 from napmem_rl.llm.base import Generate
 from napmem_rl.schema import AnswerKey, ScoredTrajectory, Status, Trajectory
 from napmem_rl.systems.napmem.episode import run_episode
@@ -59,10 +60,13 @@ class ReplayTokenizer:
         Raises:
             ReplayError: no tokenizer there.
         """
-        self.directory = str(directory) if directory is not None else recording.tokenizer
-        self.tokenizer = _load_tokenizer(self.directory)
+        if directory is None and recording.tokenizer is None:
+            raise ReplayError.of("recording", "does not say which tokenizer it used", fix="Give its directory with --tokenizer.")
+        place = find_tokenizer(directory or Path(recording.tokenizer or ""))
+        model = place if directory is not None or recording.model in (None, recording.tokenizer) else Path(recording.model or "")
+        self.tokenizer = _load_tokenizer(place)
         self.template_kwargs = recording.template_kwargs
-        self.end_ids = find_end_ids(self.tokenizer, _load_generation_config(directory or recording.model), template_kwargs=self.template_kwargs)
+        self.end_ids = find_end_ids(self.tokenizer, _load_generation_config(model), template_kwargs=self.template_kwargs)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Token ids as text, special tokens shown."""
@@ -99,20 +103,22 @@ class _SeedOfTurn:
         return compute_request_seed(self.drawing.seed, step=step, **place)
 
 
-def replay_recording(recording: Recording, *, tokenizer: ReplayTokenizer) -> Replay:
-    """Play the recorded tokens, tool results and verdict through today's episode, and compare.
+async def replay_recording(recording: Recording, *, tokenizer: ReplayTokenizer) -> Replay:
+    """Play the recorded tokens, tool results and verdict through today's episode, scoring included, and compare.
 
     Raises:
         ReplayError: the recording lacks what it takes.
     """
     check_replayable(recording)
     server = PlaybackServer(recording.trajectory, end_ids=tokenizer.end_ids)
-    again = asyncio.run(play(recording, tokenizer.build_generate(recording, server)))
-    difference = find_difference(recording.trajectory, again, tokenizer.decode)
-    if difference is not None or recording.earned is None:
-        notes = () if difference is not None else ("no reward was recorded, so none is compared",)
-        return Replay(recording=recording, again=again, scored=None, difference=difference, notes=notes)
-    return _score_again(recording, again)
+    again = await play(recording, tokenizer.build_generate(recording, server))
+    found = Replay(recording=recording, again=again, scored=None, difference=find_difference(recording.trajectory, again, tokenizer.decode))
+    if found.difference is not None:
+        return found
+    if isinstance(recording.origin, Evaluated):
+        difference, note = await compare_scores(recording.origin, again)
+        return dataclasses.replace(found, difference=difference, notes=(note,))
+    return await _reward_again(found)
 
 
 async def play(recording: Recording, generate: Generate) -> Trajectory:
@@ -120,39 +126,44 @@ async def play(recording: Recording, generate: Generate) -> Trajectory:
     prompt = recording.trajectory.prompt
     assert prompt is not None, "play: check_replayable refuses a recording without prompt facts"
     tools = tuple(tool for name in prompt.tool_names for tool in MEMORY_TOOLS if tool.name == name)
-    return await run_episode(recording.trajectory.task, generate, PlaybackToolbox(recording.trajectory), recording.agent, tools=tools)
+    own = {"tools": tools, "functions": recording.functions}
+    return await run_episode(recording.trajectory.task, generate, PlaybackToolbox(recording.trajectory), recording.agent, **own)
 
 
-def _score_again(recording: Recording, again: Trajectory) -> Replay:
-    """The reward out of the recorded verdict."""
-    earned = recording.earned
-    assert earned is not None
-    is_lost = earned.abstained is not None and not again.status.is_ours and not earned.abstained.startswith(JUDGE_FAILED)
-    if is_lost:  # nobody scored it
-        return Replay(recording=recording, again=again, scored=None, difference=None, notes=(f"no reward was given ({earned.abstained}), so none is compared",))
-    key = AnswerKey(task_id=again.task.task_id, references=("the verdict is recorded",))
-    scored = asyncio.run(score_trajectory(again, key, RecordedJudge(earned), recording.agent))
-    return Replay(recording=recording, again=again, scored=scored, difference=find_reward_difference(earned, scored))
+async def _reward_again(found: Replay) -> Replay:
+    """The reward of a training episode out of the recorded verdict."""
+    earned = found.recording.earned
+    assert earned is not None, "recordings of training hold what was earned"
+    if earned.abstained is not None and not found.again.status.is_ours and not earned.abstained.startswith(JUDGE_FAILED):  # nobody scored it
+        return dataclasses.replace(found, notes=(f"no reward was given ({earned.abstained}), so none is compared",))
+    key = AnswerKey(task_id=found.again.task.task_id, references=("the verdict is recorded",))
+    scored = await score_trajectory(found.again, key, RecordedJudge(earned), found.recording.agent)
+    return dataclasses.replace(found, scored=scored, difference=find_reward_difference(earned, scored))
 
 
-def _load_tokenizer(directory: str | None) -> Any:
+def find_tokenizer(path: Path) -> Path:
+    """The directory of the tokenizer of a HuggingFace directory, a checkpoint or a run. Raises ReplayError where there is none."""
+    steps = sorted(path.glob("global_step_*"), key=lambda step: (len(step.name), step.name))
+    places = [path, *(place / "actor" / "huggingface" for place in (path, *reversed(steps)))]
+    found = next((place for place in places if (place / "tokenizer.json").is_file()), None)
+    if found is None:
+        raise ReplayError.of(f"tokenizer {path}", "was not found", fix="Give its directory with --tokenizer.")
+    return found
+
+
+def _load_tokenizer(directory: Path) -> Any:
     from transformers import AutoTokenizer
 
-    if directory is None:
-        raise ReplayError.of("recording", "does not say which tokenizer it used", fix="Give its directory with --tokenizer.")
-    if not Path(directory).is_dir():
-        fix = "Give its directory with --tokenizer, or a checkpoint with --model."
-        raise ReplayError.of(f"tokenizer {directory}", "was not found", fix=fix)
     try:
         return AutoTokenizer.from_pretrained(directory, local_files_only=True)
     except (OSError, ValueError) as error:
         raise ReplayError.of(f"tokenizer {directory}", f"cannot be loaded ({type(error).__name__}: {error})") from error
 
 
-def _load_generation_config(model: Path | str | None) -> Any:
+def _load_generation_config(model: Path) -> Any:
     """The model's generation config, which may name further tokens that end a turn; None where it has none."""
     from transformers import GenerationConfig
 
-    if model is None or not (Path(model) / "generation_config.json").is_file():
+    if not (model / "generation_config.json").is_file():
         return None
     return GenerationConfig.from_pretrained(model, local_files_only=True)

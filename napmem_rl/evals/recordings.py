@@ -11,16 +11,18 @@ from typing import Any
 
 from napmem_rl.config.evaluation_recipe import BENCHMARKS, SECTIONS, EvaluationRecipe
 from napmem_rl.config.sections import AgentConfig, JudgeConfig, MemoryConfig
+from napmem_rl.data.splits import META
 from napmem_rl.errors import DataError, ReplayError
 from napmem_rl.evals.answer_log import load_answers
 from napmem_rl.evals.evaluation_settings import DECIDES_ANSWERS, load_settings
+from napmem_rl.evals.prepared import load_split
 from napmem_rl.evals.result_rows import ANSWERS, SETTINGS, AnswerRow
 from napmem_rl.evals.trajectory_rows import read_trajectory
 from napmem_rl.report.episodes import VALIDATION, Entry, index_episodes
 from napmem_rl.report.run_data import Problem, RunData, load_run
 from napmem_rl.schema import Trajectory
 from napmem_rl.systems.napmem.prompts import PROMPT_VERSION
-from napmem_rl.tools.spec import MEMORY_TOOLS, find_tool
+from napmem_rl.tools.spec import MEMORY_TOOLS, ToolSpec, find_tool
 
 MAX_LISTED = 8
 
@@ -96,6 +98,7 @@ class Recording:
     template_kwargs: Mapping[str, Any]
     earned: Earned | None
     origin: Trained | Evaluated
+    functions: tuple[ToolSpec, ...] = ()  # of the task itself, for a control task
 
 
 def load_recording(directory: Path, task_id: str, choice: Choice) -> Recording:
@@ -123,9 +126,9 @@ def check_replayable(recording: Recording) -> None:
         raise ReplayError.of(what, "is no episode with tools", fix=fix)
     if prompt.version != PROMPT_VERSION:
         raise ReplayError.of(what, "was recorded with other prompts", got=prompt.version, expected=PROMPT_VERSION, fix="Check out the code of the recording.")
-    unknown = [name for name in prompt.tool_names if find_tool(name, MEMORY_TOOLS) is None]
+    unknown = [name for name in prompt.tool_names if find_tool(name, (*MEMORY_TOOLS, *recording.functions)) is None]
     if unknown:
-        raise ReplayError.of(what, "offered functions of its own task, which are not recorded", got=unknown)
+        raise ReplayError.of(what, "offered functions of its own task, which are not found", got=unknown, fix="They lie beside the benchmark's questions.")
     if not trajectory.turns:
         raise ReplayError.of(what, "holds no turn", got=f"{trajectory.status} ({trajectory.detail})")
     if not any(turn.prompt_ids for turn in trajectory.turns):
@@ -221,9 +224,11 @@ def _load_evaluated(directory: Path, task_id: str, choice: Choice) -> Recording:
     recipe = read_recipe(settings, directory)
     row = _choose_answer(directory, settings["directories"], task_id, choice)
     place = f"{row.benchmark}/{ANSWERS}, task {row.task_id}, sample {row.sample}"
+    trajectory = read_trajectory(row.trajectory, what=place)
+    data_dir, split = Path(settings["directories"][row.benchmark]), settings[DECIDES_ANSWERS][BENCHMARKS][row.benchmark]["split"]
     return Recording(
         place=place,
-        trajectory=read_trajectory(row.trajectory, what=place),
+        trajectory=trajectory,
         agent=recipe.agent,
         memory=recipe.memory,
         judge=recipe.judge,
@@ -231,14 +236,17 @@ def _load_evaluated(directory: Path, task_id: str, choice: Choice) -> Recording:
         tokenizer=recipe.policy.model,
         template_kwargs={},
         earned=None,
-        origin=Evaluated(
-            run_dir=directory,
-            recipe=recipe,
-            row=row,
-            data_dir=Path(settings["directories"][row.benchmark]),
-            split=settings[DECIDES_ANSWERS][BENCHMARKS][row.benchmark]["split"],
-        ),
+        origin=Evaluated(run_dir=directory, recipe=recipe, row=row, data_dir=data_dir, split=split),
+        functions=_find_functions(trajectory, data_dir, split),
     )
+
+
+def _find_functions(trajectory: Trajectory, data_dir: Path, split: str) -> tuple[ToolSpec, ...]:
+    """What a control task offered beside the memory tools."""
+    names = () if trajectory.prompt is None else trajectory.prompt.tool_names
+    if all(find_tool(name, MEMORY_TOOLS) is not None for name in names) or not (data_dir / META).is_file():
+        return ()
+    return load_split(data_dir, split, name=split).functions.get(trajectory.task.task_id, ())
 
 
 def read_recipe(settings: Mapping[str, Any], directory: Path) -> EvaluationRecipe:
