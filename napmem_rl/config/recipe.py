@@ -35,7 +35,14 @@ PLATFORMS = ("cpu", "gpu")
 MODEL_PATH = "actor_rollout_ref.model.path"
 # Made absolute, so that no worker's directory matters
 PATHS = (
-    *("data.dir", "data.train_files", "data.val_files", "data.held_out", "memory.banks", "judge.cache_dir", "report.dir", "trainer.default_local_dir"),
+    "data.dir",
+    "data.train_files",
+    "data.val_files",
+    "data.held_out",
+    "memory.banks",
+    "judge.cache_dir",
+    "report.dir",
+    "trainer.default_local_dir",
 )
 # A path, or a name of something else (a model of a hub, one of our encoders): made absolute where it looks like a path, or is one
 PATHS_OR_NAMES = (MODEL_PATH, *(f"actor_rollout_ref.model.{name}" for name in ("tokenizer_path", "hf_config_path", "lora_adapter_path")), "memory.encoder")
