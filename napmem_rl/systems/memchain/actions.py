@@ -34,39 +34,39 @@ class Composition:
 EMPTY = Composition(evidence=(), origin=Origin.NONE)
 
 
-def apply_actions(packet: Packet | None, texts: Mapping[str, str]) -> Composition:
+def apply_actions(packet: Packet | None, memories: Mapping[str, str]) -> Composition:
     """Compose E.
 
     - line 7: entries of T, A and E that cite an id outside the candidates are removed, whole;
     - line 8: what is left is checked again, and entries that break a rule are removed (without ids, MERGE of one, ADD without support, KEEP and DROP of one id,
       the same entry again);
-    - line 9: only where E is empty now, E becomes the outputs of the valid actions in their order: KEEP gives each record's text as it is, MERGE, REFINE and
+    - line 9: only where E is empty now, E becomes the outputs of the valid actions in their order: KEEP gives each record as it is, MERGE, REFINE and
       ADD their statement;
     - line 10: where E is still empty, there is none. No candidate ever takes its place.
 
     Args:
         packet: what the policy wrote; None where nothing could be read.
-        texts: text of each candidate by its id.
+        memories: each candidate as the answer model should read it, by its id.
     """
     if packet is None:
         return EMPTY
-    foreign = tuple(found for found in find_rule_violations(packet, texts, _ANY_FORM) if found.reason is Reason.FOREIGN_ID)
+    foreign = tuple(found for found in find_rule_violations(packet, memories, _ANY_FORM) if found.reason is Reason.FOREIGN_ID)
     inside, places = _remove(packet, foreign)
-    broken = find_rule_violations(inside, texts, _ANY_FORM)
+    broken = find_rule_violations(inside, memories, _ANY_FORM)
     valid, _ = _remove(inside, broken)
     removed = (*foreign, *(replace(found, index=places[found.part][found.index or 0]) for found in broken))
     evidence, origin = valid.evidence, Origin.PACKET
     if not evidence:
-        evidence, origin = _run_actions(valid.actions, texts), Origin.ACTIONS
+        evidence, origin = _run_actions(valid.actions, memories), Origin.ACTIONS
     return Composition(evidence=evidence, origin=origin if evidence else Origin.NONE, trace=valid.trace, actions=valid.actions, removed=removed)
 
 
-def _run_actions(actions: tuple[MemoryAction, ...], texts: Mapping[str, str]) -> tuple[Evidence, ...]:
+def _run_actions(actions: tuple[MemoryAction, ...], memories: Mapping[str, str]) -> tuple[Evidence, ...]:
     """What valid actions produce, each statement once."""
     found: list[Evidence] = []
     for action in actions:
         if action.action is Action.KEEP:
-            found += [Evidence(statement=texts[item_id], ids=(item_id,)) for item_id in action.ids]
+            found += [Evidence(statement=memories[item_id], ids=(item_id,)) for item_id in action.ids]
         elif action.action in PRODUCING:
             assert action.statement is not None, "apply_actions: a valid MERGE, REFINE or ADD has a statement"
             found.append(Evidence(statement=action.statement, ids=action.ids))

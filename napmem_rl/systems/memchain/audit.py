@@ -45,8 +45,12 @@ _SOURCES = {item_id: render_source(text, speaker="Ana") for item_id, text in _TE
 _TASK = Task(task_id="audit", bank_id="ana", question="How many days after the job offer did Ana move?", category="audit", needs_memory=True)
 _KEY = AnswerKey(task_id="audit", references=("12 days",), evidence_ids=("msg:1", "msg:2"))
 _PLAN = Plan(
-    intent=Intent.TEMPORAL, memory_types=(RecordType.EVENT,), time_scope=TimeScope.HISTORICAL, requirement="the day of the offer and of the move", evidence_target=2
-)  # fmt: skip
+    intent=Intent.TEMPORAL,
+    memory_types=(RecordType.EVENT,),
+    time_scope=TimeScope.HISTORICAL,
+    requirement="the day of the offer and of the move",
+    evidence_target=2,
+)
 
 
 class Worth(StrEnum):
@@ -219,17 +223,13 @@ def _write(statements: Sequence[tuple[str, tuple[str, ...]]], *, traced: Sequenc
     distinct = tuple(dict.fromkeys(statements))
     steps = distinct if traced is None else tuple((_TEXTS[item_id], (item_id,)) for item_id in traced)
     last = len(steps) - 1
-    packet = Packet(
-        plan=_PLAN,
-        trace=tuple(
-            TraceStep(role=Role.ANSWER, ids=ids, statement=text, relation=Relation.NONE if index == last else Relation.SUPPORTS)
-            for index, (text, ids) in enumerate(steps)
-        ),
-        actions=tuple(MemoryAction(action=Action.REFINE, ids=ids, rationale="needed", statement=text) for text, ids in distinct)
-        if actions is None
-        else actions,
-        evidence=tuple(Evidence(statement=text, ids=ids) for text, ids in statements),
-    )
+    trace = [
+        TraceStep(role=Role.ANSWER, ids=ids, statement=text, relation=Relation.NONE if index == last else Relation.SUPPORTS)
+        for index, (text, ids) in enumerate(steps)
+    ]
+    refined = tuple(MemoryAction(action=Action.REFINE, ids=ids, rationale="needed", statement=text) for text, ids in distinct)
+    evidence = tuple(Evidence(statement=text, ids=ids) for text, ids in statements)
+    packet = Packet(plan=_PLAN, trace=tuple(trace), actions=refined if actions is None else actions, evidence=evidence)
     return render_packet(packet)
 
 

@@ -32,6 +32,7 @@ from napmem_rl.retrieval.query import find_speakers
 from napmem_rl.schema import Level, Message, Record, Task
 from napmem_rl.systems.memchain.intent import find_inner_names, find_names, guess_intent
 from napmem_rl.systems.memchain.packet import MAX_CANDIDATES, Intent, normalise_id
+from napmem_rl.tools.result_text import flatten
 
 
 class View(StrEnum):
@@ -177,9 +178,15 @@ def check_candidates(candidates: Sequence[Candidate], *, what: str, asked_at: st
     return tuple(candidates)
 
 
-def index_texts(candidates: Sequence[Candidate]) -> dict[str, str]:
-    """Text of each candidate by its normalised id, as `parse_packet` and `apply_actions` take them."""
-    return {normalise_id(candidate.id): candidate.text for candidate in candidates}
+def render_memory(candidate: Candidate) -> str:
+    """The memory as policy and answer model read it, on one line: day, speaker and text, e.g. ``2024-03-05 Ana: We moved to Oslo.``."""
+    speaker = f"{candidate.speaker}:" if candidate.speaker else ""
+    return flatten(" ".join(part for part in (candidate.time[:10], speaker, candidate.text) if part))
+
+
+def index_memories(candidates: Sequence[Candidate]) -> dict[str, str]:
+    """Each candidate as it is read, by its normalised id, for `parse_packet` and `apply_actions`."""
+    return {normalise_id(candidate.id): render_memory(candidate) for candidate in candidates}
 
 
 def _rank_views(task: Task, views: BankViews, level: Level, config: CandidateConfig) -> list[tuple[View, list[str]]]:

@@ -15,7 +15,7 @@ from napmem_rl.rewards.evidence import render_source
 from napmem_rl.rewards.judge import Judge
 from napmem_rl.schema import AnswerKey, ScoredTrajectory, Status, Task, Trajectory, Turn
 from napmem_rl.systems.memchain.actions import EMPTY, Composition, apply_actions
-from napmem_rl.systems.memchain.candidates import Candidate, index_texts
+from napmem_rl.systems.memchain.candidates import Candidate, index_memories
 from napmem_rl.systems.memchain.config import RewardSettings
 from napmem_rl.systems.memchain.packet import FULL, PacketForm, normalise_id
 from napmem_rl.systems.memchain.parse import ParsedPacket, parse_packet
@@ -73,22 +73,22 @@ async def run_episode(
         DataError: candidates that cannot be a boundary of citations.
         StaleWeightsError: a broken promise of the trainer, which touches every episode and must not pass as one lost trajectory.
     """
-    messages, texts = build_messages(task, candidates, form), index_texts(candidates)
+    messages, memories = build_messages(task, candidates, form), index_memories(candidates)
     first_turn = None
     try:
         reply = await generate(messages, ())
-        parsed = parse_packet(reply.text, texts, form)
+        parsed = parse_packet(reply.text, memories, form)
         if parsed.is_failure and generate_longer is not None:
             first_turn = _build_turn(reply, parsed)
             reply = await generate_longer(messages, ())
-            parsed = parse_packet(reply.text, texts, form)
+            parsed = parse_packet(reply.text, memories, form)
     except StaleWeightsError:
         raise
     except (LLMError, BackendError) as error:
         trajectory = Trajectory(task=task, turns=(), final_answer=None, status=Status.ERROR_LLM, detail=f"{type(error).__name__}: {error}")
         return PacketEpisode(trajectory=trajectory, candidates=tuple(candidates), parsed=_UNREAD, composition=EMPTY, first_turn=first_turn)
     is_given_up = parsed.is_failure and generate_longer is not None
-    composition = EMPTY if is_given_up else apply_actions(parsed.packet, texts)
+    composition = EMPTY if is_given_up else apply_actions(parsed.packet, memories)
     trajectory = _end(task, reply, parsed, composition)
     return PacketEpisode(trajectory=trajectory, candidates=tuple(candidates), parsed=parsed, composition=composition, first_turn=first_turn)
 

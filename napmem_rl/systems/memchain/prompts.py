@@ -12,9 +12,8 @@ from typing import Any
 
 from napmem_rl.errors import DataError
 from napmem_rl.schema import RecordType, Task
-from napmem_rl.systems.memchain.candidates import Candidate, check_candidates
+from napmem_rl.systems.memchain.candidates import Candidate, check_candidates, render_memory
 from napmem_rl.systems.memchain.packet import FULL, MAX_EVIDENCE, MAX_TEXT, Intent, PacketForm, Part, Relation, Role, TimeScope, normalise_id
-from napmem_rl.tools.result_text import flatten
 
 PROMPT_VERSION = "memchain-1"  # change it with any wording below
 
@@ -72,8 +71,7 @@ def build_messages(task: Task, candidates: Sequence[Candidate], form: PacketForm
 
 def render_candidate(candidate: Candidate) -> str:
     """One line, e.g. ``msg:12 2024-03-05 Ana: We moved to Oslo.``; line breaks inside a memory become blanks, so that no memory can pose as another."""
-    speaker = f"{candidate.speaker}:" if candidate.speaker else ""
-    return flatten(" ".join(part for part in (normalise_id(candidate.id), candidate.time[:10], speaker, candidate.text) if part))
+    return f"{normalise_id(candidate.id)} {render_memory(candidate)}"
 
 
 def render_question(task: Task) -> str:

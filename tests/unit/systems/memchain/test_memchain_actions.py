@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from packet_maker import ANY_PACKETS, IDS, TEXTS, change, dump, make_row
 
 from napmem_rl.systems.memchain.actions import EMPTY, Origin, apply_actions
@@ -61,6 +61,7 @@ def test_what_was_removed_is_told_by_its_place_in_the_packet() -> None:
     assert [(found.index, found.reason) for found in removed] == [(0, Reason.FOREIGN_ID), (2, Reason.EVIDENCE_WITHOUT_PROVENANCE)]
 
 
+@settings(max_examples=60)
 @given(ANY_PACKETS)
 def test_evidence_is_the_packets_own_or_a_valid_actions_and_cites_candidates_alone(packet: Packet) -> None:
     composition = apply_actions(packet, TEXTS)
@@ -78,6 +79,7 @@ def test_evidence_is_the_packets_own_or_a_valid_actions_and_cites_candidates_alo
         assert is_kept or (item.statement, item.ids) in stated
 
 
+@settings(max_examples=60)
 @given(ANY_PACKETS)
 def test_what_is_left_of_a_packet_breaks_no_rule_and_composing_again_changes_nothing(packet: Packet) -> None:
     first = apply_actions(packet, TEXTS)

@@ -68,6 +68,14 @@ def test_a_packet_becomes_evidence_and_the_answer_comes_from_it_alone() -> None:
     assert answerer.seen == [(TASK.question, ("The bakery offered the job on 3 March.", "The move to Oslo was on 15 March."))]
 
 
+def test_a_kept_memory_is_evidence_as_the_policy_read_it_with_day_and_speaker() -> None:
+    row = make_row(evidence=[], actions=[{"action": "KEEP", "ids": ["msg:2"], "rationale": "r"}])
+    episode, _ = play(dump(row))
+    assert episode.trajectory.final_answer == "2024-03-20 Ana: We moved to Oslo on 15 March." and episode.composition.origin is Origin.ACTIONS
+    scored, _ = score(episode)
+    assert scored.terms["support"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("step", "status", "detail"),
     [

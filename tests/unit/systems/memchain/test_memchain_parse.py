@@ -145,6 +145,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(max_examples=60)
 @given(st.dictionaries(st.sampled_from(["plan", "trace", "actions", "evidence"]), _JSON | st.lists(_JSON, max_size=3)))
 def test_no_object_makes_the_parser_raise_and_a_packet_without_fault_fits_the_schema(row: dict) -> None:
     parsed = parse_packet(json.dumps(row), IDS)
@@ -157,7 +158,7 @@ def test_no_broken_packet_makes_the_parser_raise(position: int, inserted: str, n
     parse_packet(GOOD[:position] + inserted + GOOD[position + num_cut :], IDS)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(GOOD_PACKETS)
 def test_packets_come_back_as_they_were_rendered_and_fit_the_schema(packet) -> None:
     text = render_packet(packet)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from packet_maker import ANY_PACKETS, IDS, TEXTS, change, dump, make_row
 
@@ -248,6 +248,7 @@ async def test_wrong_keys_and_settings_are_refused() -> None:
         RewardSettings(num_answers=0)
 
 
+@settings(max_examples=40)
 @given(ANY_PACKETS, st.lists(st.booleans(), max_size=4))
 def test_every_signal_and_the_reward_lie_in_0_to_1(packet: Packet, verdicts: list[bool]) -> None:
     parsed = parse_packet(render_packet(packet), IDS)
