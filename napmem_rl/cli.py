@@ -14,6 +14,7 @@
     napmem replay RUN ID              play a recorded episode again; the first token that differs
     napmem counterfactual RUN ID --drop MEMORY   the same question without a memory
     napmem compare A B                two evaluations question by question: differences, intervals, p-values, and what is not shared
+    napmem score --metric NAME --pairs FILE   one metric over a file of predictions, one JSON row a pair
     napmem report RUN_DIR             one HTML page of a run: curves, losses, episodes; written to RUN_DIR/report.html
 """
 
@@ -30,6 +31,7 @@ from napmem_rl.cli_bank import add_bank_commands
 from napmem_rl.cli_compare import add_compare_command
 from napmem_rl.cli_judge import add_judge_commands
 from napmem_rl.cli_replay import add_replay_commands
+from napmem_rl.cli_score import add_score_commands
 from napmem_rl.errors import NapMemError
 from napmem_rl.report.page import MAX_EPISODES, write_report
 
@@ -53,6 +55,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="napmem", description="Look into memory banks and finished runs.")
     areas = parser.add_subparsers(required=True, metavar="AREA")
     add_bank_commands(areas)
+    add_score_commands(areas)
     add_compare_command(areas)
     add_replay_commands(areas)
     add_judge_commands(areas)

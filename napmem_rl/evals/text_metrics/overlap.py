@@ -89,7 +89,10 @@ def _find_wordnet(directory: str | None) -> Any:
     fix = "Give its directory, or an nltk_data directory that holds corpora/wordnet: metric_models.meteor in a recipe, --model on the command line."
     if directory is None:
         raise ConfigError.of("metric meteor", "needs the files of WordNet", fix=fix)
-    data, path = import_library("nltk.data", "nltk", EXTRA), Path(directory).expanduser()
+    data, path = import_library("nltk.data", "nltk", EXTRA), Path(directory).expanduser().resolve()
+    trusted = str(path if path.is_dir() else path.parent)
+    if trusted not in data.path:  # nltk opens nothing outside of the directories listed there
+        data.path.append(trusted)
     for folder in (path, path / "wordnet", path / "corpora" / "wordnet"):
         if (folder / "data.noun").is_file():
             return data.FileSystemPathPointer(str(folder))

@@ -99,6 +99,8 @@ def _read_rows(path: Path) -> Iterator[tuple[str, Any]]:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError.of(what, f"is not UTF-8 (byte {error.object[error.start]:#04x} at position {error.start})") from error
+    except OSError as error:
+        raise DataError.of(what, f"cannot be read ({error.strerror})") from error
     try:
         value = _parse(text)
     except ValueError as error:
