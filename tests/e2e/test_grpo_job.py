@@ -13,6 +13,7 @@ from log_prob_checks import assert_log_probs_agree
 from safetensors.torch import load_file
 
 from napmem_rl.backend.run_checkpoints import seal_checkpoint
+from napmem_rl.cli import main
 
 
 def test_the_job_ends_well_and_says_where_its_run_directory_is(finished_job):
@@ -139,3 +140,22 @@ def test_an_offline_wandb_run_lies_in_the_run_directory_with_the_trajectories_as
     (path,) = (offline / "files" / "media" / "table").glob("trajectories_*.table.json")
     table = json.loads(path.read_text())
     assert len(table["data"]) == len(finished_job.trajectories("step")) + len(finished_job.trajectories("val"))
+
+
+def test_its_episodes_are_replayed_token_by_token_and_sampled_again_from_their_seeds(finished_job, capsys):
+    first = [line for line in finished_job.trajectories("step") if line["step"] == 1]
+    for line in first:
+        assert replay(finished_job, line, capsys)["result"] == "equal"
+    again = [replay(finished_job, line, capsys, "--model")["result"] for line in first[:8]]
+    assert again.count("equal") >= 7, "one engine, the same weights and seeds; batches may round one of them otherwise"
+    for line in finished_job.trajectories("val"):
+        assert replay(finished_job, line, capsys, kind="--validation")["result"] == "equal"
+        assert replay(finished_job, line, capsys, "--model", kind="--validation")["result"] == "equal", "greedy, by the checkpoint of step 2"
+
+
+def replay(finished_job, line, capsys, *arguments, kind="--train"):
+    place = [kind, "--step", str(line["step"]), "--sample", str(line["sample"])]
+    status = main(["replay", str(finished_job.run_dir), line["task_id"], *place, *arguments, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert status == {"equal": 0, "differs": 1, "cannot": 2}[found["result"]], found
+    return found

@@ -1,11 +1,12 @@
 """Which episodes are embedded."""
 
+import json
 from pathlib import Path
 
 import pytest
 from run_maker import make_line, write_trajectories
 
-from napmem_rl.report.episodes import index_episodes
+from napmem_rl.report.episodes import index_episodes, load_episodes
 from napmem_rl.report.selection import build_groups, choose_groups, spread
 
 
@@ -49,6 +50,17 @@ def test_long_episodes_are_limited_by_their_size(tmp_path):
     limit = sum(entry.size for entry in entries) // 4
     selection = choose_groups(entries, max_episodes=1000, max_bytes=limit)
     assert 0 < sum(entry.size for entry in selection.entries) <= limit
+
+
+def test_token_ids_of_a_line_take_no_room_in_the_page_and_are_not_in_it(tmp_path):
+    plain, with_ids = make_line(step=1), make_line(step=2)
+    for turn in with_ids["turns"]:
+        turn |= {"new_prompt_ids": list(range(1000)), "response_ids": [7, 8]}
+    first, second = index_of(tmp_path, [plain, with_ids])
+    names = sum(len('"new_prompt_ids": , "response_ids": , ') for _ in with_ids["turns"])
+    assert second.size > first.size + 4000 and second.shown_size == first.shown_size + names
+    (episode,) = load_episodes([second]).values()
+    assert "999" not in json.dumps(episode) and "_ids" not in json.dumps(episode)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 90])
