@@ -193,4 +193,3 @@ def test_the_real_file_gives_sixteen_banks_and_known_counts() -> None:
     }  # fmt: skip
     for bank in loaded.banks:
         assert [message.time for message in bank.messages] == sorted(message.time for message in bank.messages)
-
