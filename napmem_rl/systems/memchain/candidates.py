@@ -147,9 +147,8 @@ def retrieve_candidates(task: Task, views: BankViews, config: CandidateConfig | 
     order = sorted(scores, key=lambda item_id: -scores[item_id])
     chosen = _choose(order, rankings, _DEFAULT_SEATS | _SEATS.get(intent, {}), config.max_candidates)
     items = (_build_candidate(views.bank, item_id) for item_id in chosen)
-    return check_candidates(
-        tuple(replace(item, views=tuple(dict.fromkeys(found_by[item.id])), score=scores[item.id]) for item in items), what=f"candidates of task {task.task_id}"
-    )
+    items = tuple(replace(item, views=tuple(dict.fromkeys(found_by[item.id])), score=scores[item.id]) for item in items)
+    return check_candidates(items, what=f"candidates of task {task.task_id}", asked_at=task.asked_at)
 
 
 def check_candidates(candidates: Sequence[Candidate], *, what: str, asked_at: str | None = None) -> tuple[Candidate, ...]:

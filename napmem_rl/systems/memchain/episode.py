@@ -13,16 +13,17 @@ from napmem_rl.errors import BackendError, LLMError, StaleWeightsError
 from napmem_rl.llm.base import AssistantTurn, Generate
 from napmem_rl.rewards.evidence import render_source
 from napmem_rl.rewards.judge import Judge
-from napmem_rl.schema import AnswerKey, ScoredTrajectory, Status, Task, Trajectory, Turn
+from napmem_rl.schema import AnswerKey, PromptFacts, ScoredTrajectory, Status, Task, Trajectory, Turn
 from napmem_rl.systems.memchain.actions import EMPTY, Composition, apply_actions
 from napmem_rl.systems.memchain.candidates import Candidate, index_memories
 from napmem_rl.systems.memchain.config import RewardSettings
 from napmem_rl.systems.memchain.packet import FULL, PacketForm, normalise_id
 from napmem_rl.systems.memchain.parse import ParsedPacket, parse_packet
-from napmem_rl.systems.memchain.prompts import build_messages, render_question
+from napmem_rl.systems.memchain.prompts import PROMPT_VERSION, build_messages, render_question
 from napmem_rl.systems.memchain.reward import AnswerModel, find_reference_ids, score_packet
 
 _UNREAD = ParsedPacket(packet=None)
+_PROMPT = PromptFacts(version=PROMPT_VERSION)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +86,8 @@ async def run_episode(
     except StaleWeightsError:
         raise
     except (LLMError, BackendError) as error:
-        trajectory = Trajectory(task=task, turns=(), final_answer=None, status=Status.ERROR_LLM, detail=f"{type(error).__name__}: {error}")
+        detail = f"{type(error).__name__}: {error}"
+        trajectory = Trajectory(task=task, turns=(), final_answer=None, status=Status.ERROR_LLM, detail=detail, prompt=_PROMPT)
         return PacketEpisode(trajectory=trajectory, candidates=tuple(candidates), parsed=_UNREAD, composition=EMPTY, first_turn=first_turn)
     is_given_up = parsed.is_failure and generate_longer is not None
     composition = EMPTY if is_given_up else apply_actions(parsed.packet, memories)
@@ -148,7 +150,7 @@ def _end(task: Task, reply: AssistantTurn, parsed: ParsedPacket, composition: Co
         status, detail = Status.TRUNCATED, "the packet was cut at the length limit" if reply.text else "no room was left for a packet"
     elif not detail:
         detail = "the packet holds no evidence"
-    return Trajectory(task=task, turns=(_build_turn(reply, parsed),), final_answer=answer, status=status, detail=detail)
+    return Trajectory(task=task, turns=(_build_turn(reply, parsed),), final_answer=answer, status=status, detail=detail, prompt=_PROMPT)
 
 
 def _build_turn(reply: AssistantTurn, parsed: ParsedPacket) -> Turn:

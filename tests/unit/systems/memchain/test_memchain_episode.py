@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
@@ -21,7 +22,7 @@ from napmem_rl.systems.memchain.candidates import Candidate
 from napmem_rl.systems.memchain.config import RewardSettings
 from napmem_rl.systems.memchain.episode import PacketEpisode, answer_episode, run_episode, score_episode
 from napmem_rl.systems.memchain.packet import Action, Intent, PacketForm, Relation, Role, TimeScope
-from napmem_rl.systems.memchain.prompts import build_messages, render_candidate
+from napmem_rl.systems.memchain.prompts import PROMPT_VERSION, build_messages, render_candidate
 from napmem_rl.tools.parse import parse_turn
 
 TASK = Task(
@@ -94,6 +95,11 @@ def test_an_episode_without_evidence_says_why_and_no_answer_is_asked_for(step, s
     assert detail in episode.trajectory.detail
     answerer = Answerer()
     assert asyncio.run(answer_episode(episode, answerer)) == episode.trajectory and answerer.seen == []
+
+
+def test_an_episode_passes_between_processes_and_names_its_prompt() -> None:
+    episode, _ = play(change("actions", 0, ids=["msg:9"]))
+    assert pickle.loads(pickle.dumps(episode)) == episode and episode.trajectory.prompt.version == PROMPT_VERSION
 
 
 def test_stale_weights_are_no_lost_episode_but_an_error() -> None:
