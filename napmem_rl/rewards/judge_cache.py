@@ -18,6 +18,7 @@ from napmem_rl.rewards.verdict import Verdict
 logger = logging.getLogger(__name__)
 MAX_HELD = 50_000  # verdicts in memory, about 400 bytes each
 _SLOW_READ_S = 0.003  # a mean read above it is that of a network file system, or of a disk that others keep busy
+_LONGEST_READ_S = 0.01  # that one read counts for, so that a moment in which others had the processor is no slow disk
 _NEW_SHARE = 0.1  # of the newest read in the mean
 
 
@@ -54,7 +55,7 @@ class VerdictCache:
         """What the disk holds. A quick read is done on the spot, since the way through a thread costs more than it; a slow disk must not hold up the loop."""
         is_quick = self._mean_read_s < _SLOW_READ_S
         value, seconds = self._time_read(key) if is_quick else await asyncio.to_thread(self._time_read, key)
-        self._mean_read_s += (seconds - self._mean_read_s) * _NEW_SHARE
+        self._mean_read_s += (min(seconds, _LONGEST_READ_S) - self._mean_read_s) * _NEW_SHARE
         return value
 
     def _time_read(self, key: Mapping[str, Any]) -> tuple[Any | None, float]:
