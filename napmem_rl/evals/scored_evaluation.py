@@ -27,7 +27,7 @@ from napmem_rl.evals.trajectory_rows import read_trajectory
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.storage import find_bank_dir
 from napmem_rl.rewards.judge import Judge, LLMJudge, build_judge
-from napmem_rl.rewards.judge_calibration import describe_calibration, find_calibration
+from napmem_rl.rewards.judge_calibration import describe_calibration, find_calibration, find_calibration_dir
 from napmem_rl.schema import AnswerKind
 
 FUNCTION_CALL = "function_call"
@@ -69,7 +69,7 @@ async def score_evaluation(
     finally:
         if isinstance(judge, LLMJudge):
             await judge.close()
-    calibration = find_calibration(judge.name, Path(recipe.judge.cache_dir) if recipe.judge.cache_dir else None)
+    calibration = find_calibration(judge.name, find_calibration_dir(recipe.judge))
     judged = {
         "name": judge.name,
         "calibration": dataclasses.asdict(calibration) if calibration is not None else None,
