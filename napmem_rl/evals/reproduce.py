@@ -107,12 +107,22 @@ def write_reproduction(summaries: Sequence[dict[str, Any]], *, json_path: Path, 
     Raises:
         DataError: the page lacks the two markers. Nothing is written then.
     """
-    page = docs_path.read_text() if docs_path.is_file() else f"{BEGIN}\n{END}\n"
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise DataError.of(f"page {docs_path}", "lacks the place for the table", expected=f"one {BEGIN} and, after it, one {END}")
     table = build_table(summaries)
     text = render_markdown(table)
-    head, rest = page.split(BEGIN)
+    page = replace_between(docs_path, BEGIN, END, text)
     write_file(json_path, (json.dumps(table, indent=2) + "\n").encode())
-    write_file(docs_path, f"{head}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}".encode())
+    write_file(docs_path, page)
     return text
+
+
+def replace_between(docs_path: Path, begin: str, end: str, text: str) -> str:
+    """The page with `text` between two markers; a page that does not exist is the two markers alone.
+
+    Raises:
+        DataError: the page lacks the two markers.
+    """
+    page = docs_path.read_text() if docs_path.is_file() else f"{begin}\n{end}\n"
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise DataError.of(f"page {docs_path}", "lacks the place for the table", expected=f"one {begin} and, after it, one {end}")
+    head, rest = page.split(begin)
+    return f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}"

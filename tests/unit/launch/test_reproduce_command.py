@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from napmem_rl.backend import reproduction
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -20,7 +22,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec.loader.exec_module(module)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(module.subprocess, "run", lambda *args, **kwargs: pytest.fail("a run was started"))
+    monkeypatch.setattr(reproduction.subprocess, "run", lambda *args, **kwargs: pytest.fail("a run was started"))
     return module
 
 
@@ -49,5 +51,11 @@ def test_a_finished_run_of_another_length_is_refused_rather_than_used(
 
 def test_a_finished_run_of_the_same_length_is_used(command: ModuleType, tmp_path: Path) -> None:
     finish(tmp_path, steps=7)
-    assert command.is_finished(tmp_path / "runs" / "reproduce-quickstart" / "seed0", 7)
-    assert not command.is_finished(tmp_path / "runs" / "reproduce-quickstart" / "seed1", 7)
+    assert reproduction.is_finished(tmp_path / "runs" / "reproduce-quickstart" / "seed0", 7)
+    assert not reproduction.is_finished(tmp_path / "runs" / "reproduce-quickstart" / "seed1", 7)
+
+
+def test_the_baselines_need_to_be_told_where_the_data_are(command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAPMEM_DATA", "/nowhere")
+    assert command.main(["evaluation"]) == 2
+    assert "NAPMEM_DATA: names no directory; got '/nowhere'" in capsys.readouterr().err
