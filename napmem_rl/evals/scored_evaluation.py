@@ -20,7 +20,7 @@ from napmem_rl.evals.navigation import score_function_calls, summarise_navigatio
 from napmem_rl.evals.policies.registry import NAVIGATING
 from napmem_rl.evals.prepared import Benchmark
 from napmem_rl.evals.result_rows import ANSWERS, SCORES, AnswerRow, ScoreRow
-from napmem_rl.evals.scoring import load_audit, score_answers, score_corpus
+from napmem_rl.evals.scoring import check_audit, load_audit, score_answers, score_corpus
 from napmem_rl.evals.summary import BenchmarkResult, build_summary
 from napmem_rl.evals.text_metrics.registry import LoadedMetrics, load_metrics
 from napmem_rl.evals.trajectory_rows import read_trajectory
@@ -63,9 +63,11 @@ async def score_evaluation(
         DataError: answers or an audit that do not belong to the questions.
     """
     metrics = await asyncio.to_thread(load_metrics, recipe.evaluation.metrics, recipe.evaluation.metric_models)
+    audit = load_audit(Path(recipe.evaluation.audit)) if recipe.evaluation.audit else {}
+    check_audit(audit, [task.task_id for benchmark in benchmarks for task, _ in benchmark.items])
     judge = build_judge(recipe.judge)
     try:
-        results = [await _score_benchmark(recipe, benchmark, out, metrics, judge, not_asked, report) for benchmark in benchmarks]
+        results = [await _score_benchmark(recipe, benchmark, out, metrics, judge, audit, not_asked, report) for benchmark in benchmarks]
     finally:
         if isinstance(judge, LLMJudge):
             await judge.close()
@@ -108,12 +110,12 @@ async def _score_benchmark(
     out: Path,
     metrics: LoadedMetrics,
     judge: Judge,
+    audit: Mapping[str, bool],
     not_asked: Sequence[NotAsked],
     report: Callable[[str], None],
 ) -> BenchmarkResult:
     wanted = {(task.task_id, sample) for task, _ in benchmark.items for sample in range(recipe.evaluation.samples)}
     answers = [row for identity, row in load_answers(out / benchmark.name / ANSWERS).items() if identity in wanted]
-    audit = load_audit(Path(recipe.evaluation.audit)) if recipe.evaluation.audit else None
     total = len(answers)
 
     def tell(done: int) -> None:

@@ -88,12 +88,9 @@ async def score_answers(
         on_done: called with the number of finished answers.
 
     Raises:
-        DataError: an answer without a key, a key that cannot be used, or an audit that names no task of these answers.
+        DataError: an answer without a key, or a key that cannot be used.
     """
     cases = [_open_case(answer, keys) for answer in answers]
-    if audit and cases and not any(case.task.task_id in audit for case in cases):
-        fix = "It must hold the task ids of this benchmark."
-        raise DataError.of("audit", "names no task of this evaluation", got=sorted(audit)[:3], expected=f"ids such as {cases[0].task.task_id}", fix=fix)
     texts = await asyncio.to_thread(_score_texts, cases, metrics)
     gate, finished = asyncio.Semaphore(max_concurrency), 0
 
@@ -170,6 +167,13 @@ def load_audit(path: Path) -> dict[str, bool]:
     if not labels:
         raise DataError.of(what, "holds no label")
     return labels
+
+
+def check_audit(audit: Mapping[str, bool], task_ids: Sequence[str]) -> None:
+    """Raises DataError where an audit names no task of an evaluation: it belongs to something else then."""
+    if audit and audit.keys().isdisjoint(task_ids):
+        fix = "It must hold task ids as the prepared data hold them."
+        raise DataError.of("audit", "names no task of this evaluation", got=sorted(audit)[:3], expected=f"ids such as {min(task_ids, default='')}", fix=fix)
 
 
 def _read_label(line: bytes, what: str) -> tuple[str, bool]:
