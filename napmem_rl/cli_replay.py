@@ -119,10 +119,8 @@ def _describe_replay(found: Replay) -> list[str]:
     lines = [f"task {trajectory.task.task_id} ({found.recording.place})"]
     if found.difference is None:
         reward = "" if found.scored is None else f", reward {found.scored.reward if found.scored.reward is not None else f'none ({found.scored.abstained})'}"
-        lines.append(
-            f"equal: status {trajectory.status}, {counts['turns']} turns, {counts['calls']} calls, {counts['prompt_tokens']} prompt tokens, "
-            f"{counts['sampled_tokens']} sampled tokens{reward}"
-        )
+        shown = [f"{count} {name.removesuffix('s') if count == 1 else name}".replace("_", " ") for name, count in counts.items()]
+        lines.append(f"equal: status {trajectory.status}, {', '.join(shown)}{reward}")
     else:
         lines += describe_difference(found.difference)
     if found.logprobs is not None:

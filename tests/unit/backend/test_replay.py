@@ -37,7 +37,7 @@ def test_an_episode_played_again_is_equal_token_by_token(capsys, tmp_path, recor
     assert found["sampled_tokens"] == sum(len(turn["response_ids"]) for turn in line["turns"])
     assert found["prompt_tokens"] == sum(len(turn["new_prompt_ids"]) for turn in line["turns"])
     assert main(["replay", str(tmp_path), "ana-1"]) == 0
-    assert "equal: status completed, 2 turns, 1 calls" in capsys.readouterr().out
+    assert "equal: status completed, 2 turns, 1 call, " in capsys.readouterr().out
 
 
 def test_one_changed_prompt_token_is_named_with_both_texts(capsys, tmp_path, maker, recorded):
