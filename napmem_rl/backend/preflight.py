@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from napmem_rl.backend.vllm_cpu_name import check_vllm_cpu
 from napmem_rl.config.recipe import Recipe
-from napmem_rl.data.overlap import check_training_data
+from napmem_rl.data.overlap import FINGERPRINTS, check_training_data
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import Pairs, check_job_splits
 from napmem_rl.errors import BankError, ConfigError, DataError
@@ -54,6 +54,7 @@ def check_inputs(recipe: Recipe) -> JobInputs:
         check_job_splits(recipe.data_dir, {"data.train_files": train, "data.val_files": val})
     train_files, val_files = _list_files(recipe, "data.train_files"), _list_files(recipe, "data.val_files")
     others = [directory for directory in dict.fromkeys(file.parent for file in val_files) if directory not in {file.parent for file in train_files}]
+    others = [directory for directory in others if (directory / FINGERPRINTS).exists()]
     fingerprints = check_training_data(train_files, train, held_out=[*recipe.held_out, *others])
     batch_size = OmegaConf.select(recipe.verl, "data.train_batch_size")
     if len(train) < batch_size:

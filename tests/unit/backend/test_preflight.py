@@ -13,9 +13,12 @@ from napmem_rl.backend.preflight import check_inputs, count_steps
 from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.train import build_config, build_env, environment, find_cause, ray_cluster
 from napmem_rl.config.recipe import Recipe, load_recipe
+from napmem_rl.data.prepare import prepare
 from napmem_rl.data.rows import save_rows
+from napmem_rl.data.source import SourceBank, SourceSet
 from napmem_rl.errors import BankError, ConfigError, DataError, StaleWeightsError
 from napmem_rl.memory.bank import save_bank
+from napmem_rl.memory.builder import build_bank
 from napmem_rl.schema import AnswerKey, Message, Profile, Record, RecordType, Task, Track
 
 
@@ -286,3 +289,22 @@ def test_the_launcher_answers_unusable_inputs_with_one_line_and_exit_code_2_and_
     error = capsys.readouterr().err
     assert error.startswith("error: ") and words in error and error.count("\n") == 1
     assert not (data / "run").exists()
+
+
+def test_training_on_what_a_held_out_user_said_is_refused_and_what_was_trained_on_is_known(data, tmp_path):
+    said = "Every spring we carry the canoe down to the lake together."
+    message = Message(message_id="msg:1", session_id="s1", role="user", speaker="Ana", text=said, time="2024-01-01T10:00:00")
+    task = Task(task_id="h", bank_id="held", question="What is carried?", category="fact", needs_memory=True)
+    banks = (SourceBank(bank_id="held", group_id="held", messages=(message,)),)
+    items = ((task, AnswerKey(task_id="h", references=("a canoe",))),)
+    held_out = tmp_path / "held_out"
+    prepare(SourceSet(name="held", banks=banks, items=items, is_benchmark=True), held_out, inputs=[], report=lambda line: None)
+    assert check_inputs(load(data)).training_fingerprints is None, "a directory that was written by hand does not say"
+    assert check_inputs(load(data, f"data.held_out={held_out}")).training_fingerprints is not None
+    build_bank(data / "banks" / "ana", "ana", [message])
+    with pytest.raises(DataError, match="shares 1 messages with what .*held_out evaluates"):
+        check_inputs(load(data, f"data.held_out=[{held_out}]"))
+    with pytest.raises(ConfigError, match="data.held_out: .*gone does not exist"):
+        check_inputs(load(data, f"data.held_out={tmp_path / 'gone'}"))
+    with pytest.raises(DataError, match="is held, which is for evaluation alone"):
+        check_inputs(load(data, f"data.train_files={held_out / 'test.parquet'}", f"memory.banks={held_out / 'banks'}"))
