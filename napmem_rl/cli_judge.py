@@ -84,7 +84,7 @@ def _calibrate(judge: Judge) -> CalibrationResult:
     async def check_and_measure() -> CalibrationResult:
         try:
             if isinstance(judge, LLMJudge):
-                await judge.check_endpoint()
+                await judge.check_connection()
             return await measure_calibration(judge)
         finally:
             if isinstance(judge, LLMJudge):

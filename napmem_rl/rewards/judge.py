@@ -96,10 +96,14 @@ class LLMJudge:
         stamp = {"judge": self._client.name, "instruction": instruction.name, "prompt_version": instruction.version, "settings": self._settings}
         return await self._cache.fetch(stamp | data, lambda: self._ask(task.task_id, instruction, data))
 
-    async def check_endpoint(self) -> None:
-        """Grade one plain example, past the cache. Raises ConfigError where the endpoint, the key, the model or its verdicts are unusable."""
+    async def check_connection(self) -> None:
+        """Ask for one short reply, whatever it says. Raises ConfigError where the endpoint, the key or the model are unusable."""
         if isinstance(self._client, OpenAIChat):
             await self._client.check_endpoint()
+
+    async def check_endpoint(self) -> None:
+        """Grade one plain example, past the cache. Raises ConfigError where the endpoint, the key, the model or its verdicts are unusable."""
+        await self.check_connection()
         task = Task(task_id="preflight", bank_id="preflight", question="Which city is the capital of France?", category="", needs_memory=False)
         instruction = self._protocol.choose(task, AnswerKey(task_id="preflight", references=("Paris",)))
         try:

@@ -29,6 +29,7 @@ from napmem_rl.schema import AnswerKey, AnswerKind, Task
 
 ITEMS = Path(__file__).with_name("calibration") / "items.jsonl"
 Outcome = Verdict | JudgeError
+_NUM_FIRST = 10  # items that show whether a judge gives verdicts at all
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +91,15 @@ def calibrate(judge: Judge) -> CalibrationResult:
 
 
 async def measure_calibration(judge: Judge) -> CalibrationResult:
-    """The same, within an event loop; the judge is asked about all items at once, as far as its own limits let it."""
-    return tally(judge.name, load_items(), await asyncio.gather(*(_ask(judge, item) for item in load_items())))
+    """The same, within an event loop; the judge is asked about all items at once, as far as its own limits let it.
+
+    Raises:
+        JudgeError: there was no verdict on the first items; the others are not asked about then.
+    """
+    items = load_items()
+    first = await asyncio.gather(*(_ask(judge, item) for item in items[:_NUM_FIRST]))
+    _check_any_verdict(judge.name, first)
+    return tally(judge.name, items, [*first, *await asyncio.gather(*(_ask(judge, item) for item in items[_NUM_FIRST:]))])
 
 
 def tally(judge: str, items: Sequence[CalibrationItem], outcomes: Sequence[Outcome]) -> CalibrationResult:
@@ -100,9 +108,8 @@ def tally(judge: str, items: Sequence[CalibrationItem], outcomes: Sequence[Outco
     Raises:
         JudgeError: there was not one verdict.
     """
+    _check_any_verdict(judge, outcomes)
     problems = [outcome.message for outcome in outcomes if isinstance(outcome, JudgeError)]
-    if len(problems) == len(items):
-        raise JudgeError.of(f"judge {judge}", "gave no verdict on any item of the calibration set", got=problems[0] if problems else None)
     pairs = list(zip(items, outcomes, strict=True))
     cases = tuple(_tally_case(case, [pair for pair in pairs if pair[0].case == case]) for case in dict.fromkeys(item.case for item in items))
     return CalibrationResult(
@@ -192,6 +199,12 @@ def render_rate(rate: Rate) -> str:
 def _calibrate_lexical() -> CalibrationResult:
     judge = LexicalJudge()
     return tally(judge.name, load_items(), [_decide(judge, item) for item in load_items()])
+
+
+def _check_any_verdict(judge: str, outcomes: Sequence[Outcome]) -> None:
+    problems = [outcome.message for outcome in outcomes if isinstance(outcome, JudgeError)]
+    if len(problems) == len(outcomes):
+        raise JudgeError.of(f"judge {judge}", f"gave no verdict on any of {len(outcomes)} items of the calibration set", got=problems[0] if problems else None)
 
 
 def _decide(judge: LexicalJudge, item: CalibrationItem) -> Outcome:

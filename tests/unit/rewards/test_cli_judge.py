@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from judge_endpoint import serve_judge
-from obedient_judge import reply_obediently
 
 from napmem_rl.cli import main
 from napmem_rl.config.judge_section import load_judge_section
@@ -44,22 +43,27 @@ def test_json_and_mistakes_show_the_same_result(capsys: pytest.CaptureFixture[st
     assert 'paraphrase-02  How does Tomasz get to work in winter?  [by tram]  "He takes the tram."  is right' in out
 
 
-def test_a_model_behind_an_endpoint_is_calibrated_by_options_or_by_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_behind_an_endpoint_is_calibrated_whatever_it_says_by_a_recipe_or_by_options(capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[Any] = []
+    say = {"text": '{"verdict": "incorrect", "reason": "no"}'}
 
     def reply(messages: list[dict[str, Any]]) -> str:
         asked.append(messages)
-        return reply_obediently(messages) if len(messages) > 1 else "ready"
+        return say["text"]
 
     url, stop = serve_judge(reply)
     recipe = f"judge:\n  kind: openai\n  model: m\n  base_url: {url}\n  api_key_env: ''\n  protocol: locomo\n  cache_dir: verdicts\npolicy: {{access: none}}\n"
     try:
         Path("base.yaml").write_text(recipe, encoding="utf-8")
         Path("r.yaml").write_text("base: base.yaml\njudge: {model: n}\ntrainer:\n  nnodes: ???\n", encoding="utf-8")
-        status, out, err = run(capsys, "calibrate", "--recipe", "r.yaml")
-        assert status == 0 and out.startswith("judge n/locomo-judge-1: false accepts 0.0%"), err
+        _, out, _ = run(capsys, "calibrate", "--recipe", "r.yaml")
+        assert out.startswith("judge n/locomo-judge-1: false accepts 0.0% [0.0, 3.3] of 113 wrong answers, false rejects 100.0% [95.8, 100.0] of 88 right ones")
         num_first = len(asked)
-        assert run(capsys, "calibrate", "--recipe", "r.yaml", "--json")[0] == 0 and len(asked) == num_first + 2, "all verdicts are cached but the preflight"
+        assert run(capsys, "calibrate", "--recipe", "r.yaml", "--json")[0] == 0
+        assert len(asked) == num_first + 1, "all is cached but the question whether it is there"
+        say["text"] = "Yes, that is correct."
+        status, out, err = run(capsys, "calibrate", "--model", "m", "--base-url", url, "--api-key-env", "")
+        assert (status, out) == (1, "") and "gave no verdict on any of 10 items" in err and len(asked) < num_first + 40
     finally:
         stop()
     assert load_calibration("n/locomo-judge-1", Path("verdicts/calibration")) is not None

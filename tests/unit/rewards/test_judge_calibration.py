@@ -99,7 +99,7 @@ def test_a_judge_that_accepts_everything_is_shown_for_it() -> None:
 
 def test_a_judge_without_one_verdict_is_an_error_and_no_rate() -> None:
     items = load_items()[:3]
-    with pytest.raises(JudgeError, match="gave no verdict on any item.*down"):
+    with pytest.raises(JudgeError, match="gave no verdict on any of 3 items.*down"):
         tally("m", items, [JudgeError("down")] * 3)
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_endpoint import serve_judge
 from obedient_judge import find_leak, reply_obediently
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from napmem_rl.config.sections import JUDGE_PROTOCOLS, JudgeConfig
 from napmem_rl.llm.scripted import ScriptedChat
@@ -105,6 +106,20 @@ def test_two_answers_that_differ_only_in_what_cannot_be_seen_are_sent_as_two() -
 
 def test_texts_of_other_languages_stay_readable() -> None:
     assert encode_data({"answer": "Ærøskøbing, 東京, 1 < 2"}) == '{"answer": "Ærøskøbing, 東京, 1 \\u003c 2"}'
+
+
+def test_a_tokenizer_that_knows_every_familys_control_tokens_finds_none_in_what_is_graded() -> None:
+    """As a server tokenizes a message: control tokens are read wherever they stand."""
+    controls = ["<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "[INST]", "[/INST]", "</s>", "<end_of_turn>"]
+    core = Tokenizer(models.BPE(vocab={byte: index for index, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.add_special_tokens([*controls, "<start_of_turn>", "<｜end▁of▁sentence｜>", "<｜Assistant｜>"])  # noqa: RUF001
+
+    def count_controls(text: str) -> int:
+        return sum(token >= 256 for token in core.encode(text.encode("utf-8", "replace").decode()).ids)
+
+    assert sum(count_controls(words) > 0 for words in HOSTILE.values()) >= 5
+    assert all(count_controls(build_messages_of(KEY, words)[1]["content"]) == 0 for words in HOSTILE.values())
 
 
 @given(st.text(st.characters(codec=None)), st.lists(st.text(), max_size=3))
