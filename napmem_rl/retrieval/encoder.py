@@ -75,7 +75,7 @@ class TransformerEncoder:
         self._path = Path(path)
         config = _load_config(self._path)
         self.dim = int(config["hidden_size"])
-        self.name = name or f"{self._path.name}-{_fingerprint_model(self._path)}"
+        self.name = name or f"{self._path.name}-{fingerprint_model(self._path)}"
         limits = _read_json(self._path / "sentence_bert_config.json") or {}
         self._max_tokens = max_tokens or int(limits.get("max_seq_length") or 512)
         self._batch_size = batch_size
@@ -220,7 +220,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         raise ConfigError.of(f"encoder file {path}", f"is not JSON ({error})") from error
 
 
-def _fingerprint_model(path: Path) -> str:
+def fingerprint_model(path: Path) -> str:
     """Twelve hex digits that change with the model: configuration, and size, first and last MiB of each weight file."""
     digest = hashlib.sha256((path / "config.json").read_bytes())
     for weights in sorted(path.glob("*.safetensors")) + sorted(path.glob("*.bin")):

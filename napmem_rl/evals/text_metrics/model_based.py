@@ -5,8 +5,9 @@ Their values hang on the model; `LoadedMetric.version` names it.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from napmem_rl.errors import ConfigError, DataError
 from napmem_rl.evals.text_metrics.loaded import LoadedMetric, import_library, name_version
 from napmem_rl.evals.text_metrics.pairs import Pair
+from napmem_rl.retrieval.encoder import fingerprint_model
 
 BATCH_SIZE = 32
 MAX_MAUVE_TOKENS = 256
@@ -34,7 +36,8 @@ def load_bertscore(name: str, model: str | None) -> LoadedMetric:
     library = import_library("bert_score", "bert-score", "eval")
     layers = _choose_layer(path, import_library("bert_score.utils", "bert-score", "eval").model2layers)
     try:
-        scorer = library.BERTScorer(model_type=str(path), num_layers=layers, device="cpu", use_fast_tokenizer=True, batch_size=BATCH_SIZE)
+        with _no_progress_bars():
+            scorer = library.BERTScorer(model_type=str(path), num_layers=layers, device="cpu", use_fast_tokenizer=True, batch_size=BATCH_SIZE)
     except Exception as error:  # a boundary: a model of any kind, loaded by a library of its own
         raise ConfigError.of(f"metric {name}, model {path}", f"cannot be used ({type(error).__name__}: {error})") from error
     scorer._model.float()
@@ -44,7 +47,7 @@ def load_bertscore(name: str, model: str | None) -> LoadedMetric:
         _, _, f1 = scorer.score([pair.prediction for pair in pairs], [list(pair.gold) for pair in pairs], batch_size=BATCH_SIZE)
         return [float(value) for value in f1]
 
-    return LoadedMetric(name=name, compute=compute, version=f"{name_version('bert-score', 'transformers')}, {path.name}, layer {layers}, F1, no idf")
+    return LoadedMetric(name=name, compute=compute, version=f"{_describe(path, 'bert-score')}, layer {layers}, F1, no idf")
 
 
 def load_mauve(name: str, model: str | None) -> LoadedMetric:
@@ -67,7 +70,7 @@ def load_mauve(name: str, model: str | None) -> LoadedMetric:
         predicted = _embed(network, tokenizer, [pair.prediction for pair in pairs])
         return [float(compute_mauve(p_features=gold, q_features=predicted, seed=_MAUVE_SEED, verbose=False).mauve)]
 
-    return LoadedMetric(name=name, compute=compute, version=f"{name_version('mauve-text', 'transformers')}, {path.name}, seed {_MAUVE_SEED}", is_corpus=True)
+    return LoadedMetric(name=name, compute=compute, version=f"{_describe(path, 'mauve-text')}, seed {_MAUVE_SEED}", is_corpus=True)
 
 
 def find_model(metric: str, model: str | None) -> Path:
@@ -101,13 +104,32 @@ def _bound_length(tokenizer: Any, config: Any) -> None:
         tokenizer.pad_token = tokenizer.eos_token
 
 
+def _describe(path: Path, package: str) -> str:
+    """Libraries and the model's weights. Example: "bert-score 0.3.13, transformers 5.10.4, roberta-large-0f1e2d3c4b5a"."""
+    return f"{name_version(package, 'transformers')}, {path.name}-{fingerprint_model(path)}"
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    from transformers.utils import logging
+
+    was_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_shown:
+            logging.enable_progress_bar()
+
+
 def _load_network(name: str, path: Path) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
-        network = AutoModel.from_pretrained(str(path), local_files_only=True, dtype=torch.float32).eval()
+        with _no_progress_bars():
+            tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+            network = AutoModel.from_pretrained(str(path), local_files_only=True, dtype=torch.float32).eval()
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError.of(f"metric {name}, model {path}", f"cannot be loaded ({error})") from error
     _bound_length(tokenizer, network.config)
