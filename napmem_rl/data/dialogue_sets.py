@@ -181,7 +181,11 @@ def _convert(dialogue: _Dialogue, name: str, prefix: str, ask: bool) -> SourcePa
         held = [message for message in messages if message.session_id == f"s{last + 1}"]
         item = _ask_for_reply(held, bank_id, name) if kept else None
         if item is None:
-            repairs.append(Repair(group_id=bank_id, where="last session", kind="no_question", before="no earlier session, or no reply to the user", after=""))
+            repairs.append(
+                Repair(
+                    group_id=bank_id, where="last session", kind="no_question", before="no earlier session, or no reply to the user", after="nothing is asked"
+                )
+            )
         else:
             messages, items = kept, [item]
     return SourcePart(banks=(SourceBank(bank_id=bank_id, group_id=bank_id, messages=tuple(messages)),), items=tuple(items), repairs=tuple(repairs))

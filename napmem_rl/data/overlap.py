@@ -195,26 +195,6 @@ def keep_training_fingerprints(run_dir: Path, training: Mapping[int, str] | None
         pq.write_table(table, file)
 
 
-def check_policy(model: Path, held_out: Sequence[Path]) -> bool:
-    """Refuse to evaluate a policy on what it was trained on.
-
-    Args:
-        model: its checkpoint, somewhere in the directory of the run that wrote it.
-        held_out: prepared directories that it is to be evaluated on.
-
-    Returns:
-        True where the run says what it was trained on, and nothing is shared; False where nothing says.
-
-    Raises:
-        DataError: shared messages.
-    """
-    training = find_training_fingerprints(model)
-    if training is None:
-        return False
-    check_no_overlap(training, held_out, what=f"policy {model}, which was trained on data that")
-    return True
-
-
 def find_training_fingerprints(checkpoint: Path) -> dict[int, str] | None:
     """What a policy was trained on, by the run directory that its checkpoint lies in; None where no run directory says.
 

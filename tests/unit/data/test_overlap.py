@@ -11,8 +11,8 @@ from napmem_rl.data.overlap import (
     FINGERPRINTS,
     Fingerprints,
     check_no_overlap,
-    check_policy,
     check_training_data,
+    find_training_fingerprints,
     fingerprint,
     keep_training_fingerprints,
     load_fingerprints,
@@ -111,10 +111,13 @@ def test_a_run_says_what_its_policy_was_trained_on_also_what_its_base_was(tmp_pa
     first, second = tmp_path / "sft", tmp_path / "run"
     (second / "global_step_3" / "actor").mkdir(parents=True)
     first.mkdir()
-    assert check_policy(second / "global_step_3" / "actor", [bench]) is False, "nothing says"
+    checkpoint = second / "global_step_3" / "actor"
+    assert find_training_fingerprints(checkpoint) is None, "nothing says"
     keep_training_fingerprints(first, load_fingerprints(bench), base=tmp_path / "nothing")
     keep_training_fingerprints(second, {1: "a"}, base=first)
-    with pytest.raises(DataError, match="policy .*actor, which was trained on data that: shares 1 messages"):
-        check_policy(second / "global_step_3" / "actor", [bench])
+    known = find_training_fingerprints(checkpoint)
+    assert known == {1: "a"} | load_fingerprints(bench)
+    with pytest.raises(DataError, match="the policy's training data: shares 1 messages"):
+        check_no_overlap(known, [bench], what="the policy's training data")
     keep_training_fingerprints(second, {1: "a"}, base=tmp_path / "nothing")
-    assert check_policy(second / "global_step_3" / "actor", [bench]) is True
+    assert find_training_fingerprints(checkpoint) == {1: "a"}
