@@ -6,7 +6,7 @@ The paper names "intent-guided multi-view retrieval over dialogue windows" and n
     dense           similarity of the question's vector; only with an encoder
     entity          BM25 over each name or quoted title of the question by itself, speakers aside
     neighbourhood   the bank's fused ranking, in which a turn gains from the turns around it in its session and from lying near a date that the question names
-    bridge          a second search with the names that the best finds hold and the question does not
+    bridge          memories that hold a name which the best finds hold and the question does not, by BM25 over that name and the question
 
 They become one list by reciprocal rank fusion (k = 60) with weights that the question's intent sets; a view that the intent leans on has seats of its own.
 
@@ -82,13 +82,12 @@ class CandidateConfig:
             raise ConfigError.of("candidates.levels", "holds what cannot be searched", got=self.levels, expected="raw, record or both")
 
 
-_WEIGHTS = {View.LEXICAL: 1.0, View.DENSE: 1.0, View.ENTITY: 0.5, View.NEIGHBOURHOOD: 2.0, View.BRIDGE: 0.5}
+_WEIGHTS = {View.LEXICAL: 1.0, View.DENSE: 1.0, View.ENTITY: 0.5, View.NEIGHBOURHOOD: 4.0, View.BRIDGE: 0.5}
 _LEANINGS: Mapping[Intent, Mapping[View, float]] = {  # what differs from `_WEIGHTS`
     Intent.MULTI_HOP: {View.ENTITY: 1.0, View.BRIDGE: 1.5},
     Intent.COMPARISON: {View.ENTITY: 1.0},
     Intent.COUNT: {View.ENTITY: 1.0, View.LEXICAL: 1.5},
     Intent.PREFERENCE: {View.DENSE: 1.5},
-    Intent.TEMPORAL: {View.NEIGHBOURHOOD: 3.0},
 }
 _SEATS: Mapping[Intent, Mapping[View, int]] = {  # places that go to the best of a view whatever the others say
     Intent.MULTI_HOP: {View.ENTITY: 2, View.BRIDGE: 4},
@@ -189,37 +188,50 @@ def index_memories(candidates: Sequence[Candidate]) -> dict[str, str]:
 
 
 def _rank_views(task: Task, views: BankViews, level: Level, config: CandidateConfig) -> list[tuple[View, list[str]]]:
-    """The rankings of all views at one level; a view may have several, or none."""
+    """One ranking a view at one level; one of several searches takes their finds in turn."""
 
     def search(ranking: Ranking, query: str) -> list[str]:
         return views.search(level, ranking, query, k=config.depth, before=task.asked_at)
 
     question, speakers = task.question, list(views.bank.messages.speaker_names)
-    names = [name for name in find_names(question) if not find_speakers(name, [*speakers, ""]).any()]
     fused = search(Ranking.FUSED, question)
     rankings = [(View.NEIGHBOURHOOD, fused), (View.LEXICAL, search(Ranking.BM25, question))]
     rankings += [(View.DENSE, search(Ranking.DENSE, question))] if views.is_dense else []
-    rankings += [(View.ENTITY, search(Ranking.BM25, name)) for name in names]
-    seeds = [_read_text(views.bank, item_id) for item_id in fused[: config.num_seeds]]
-    bridges = _find_bridges(seeds, question, speakers)[: config.num_bridges]
-    return rankings + [(View.BRIDGE, search(Ranking.FUSED, f"{name} {question}")) for name in bridges]
+    names = [name for name in find_names(question) if not _is_speaker(name, speakers)]
+    rankings += [(View.ENTITY, _take_in_turn([search(Ranking.BM25, name) for name in names]))]
+    seeds = fused[: config.num_seeds]
+    bridges = _find_bridges([_read_text(views.bank, item_id) for item_id in seeds], question, speakers)[: config.num_bridges]
+    topic = " ".join(word for word in question.split() if not _is_speaker(word, speakers))
+    crossings = [
+        [item_id for item_id in search(Ranking.BM25, f"{name} {topic}") if item_id not in seeds and name in _read_text(views.bank, item_id)] for name in bridges
+    ]
+    return [*rankings, (View.BRIDGE, _take_in_turn(crossings))]
+
+
+def _take_in_turn(rankings: Sequence[Sequence[str]]) -> list[str]:
+    """The first of each ranking, then the second of each, and so on; each item once."""
+    longest = max(map(len, rankings), default=0)
+    return list(dict.fromkeys(ids[rank] for rank in range(longest) for ids in rankings if rank < len(ids)))
+
+
+def _is_speaker(name: str, speakers: Sequence[str]) -> bool:
+    """Whether a name is that of somebody who speaks in the bank; they are in too many memories to lead anywhere."""
+    return bool(find_speakers(name, [*speakers, ""]).any())
 
 
 def _find_bridges(texts: Sequence[str], question: str, speakers: Sequence[str]) -> list[str]:
     """Names in memories that the question does not hold, those in most of the memories first; who speaks is no bridge."""
     known = {word.lower() for word in question.split()}
     counts = Counter(name for text in texts for name in find_inner_names(text) if not {word.lower() for word in name.split()} & known)
-    return [name for name, _ in counts.most_common() if not find_speakers(name, [*speakers, ""]).any()]
+    return [name for name, _ in counts.most_common() if not _is_speaker(name, speakers)]
 
 
 def _choose(order: Sequence[str], rankings: Sequence[tuple[View, list[str]]], seats: Mapping[View, int], number: int) -> list[str]:
     """The best of an order, with the seats of each view filled from the top of its rankings, in turn; in the order's order."""
     reserved: list[str] = []
     for view, num_seats in seats.items():
-        own = [ids for name, ids in rankings if name is view]
-        in_turn = [ids[rank] for rank in range(max(map(len, own), default=0)) for ids in own if rank < len(ids)]
-        reserved += list(dict.fromkeys(in_turn))[:num_seats]
-    seated = set(dict.fromkeys(reserved[:number]))
+        reserved += _take_in_turn([ids for name, ids in rankings if name is view])[:num_seats]
+    seated = set(reserved[:number])
     for item_id in order:
         if len(seated) >= number:
             break

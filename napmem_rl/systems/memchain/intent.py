@@ -7,13 +7,17 @@ import re
 from napmem_rl.retrieval.query import names_date
 from napmem_rl.systems.memchain.packet import Intent
 
+_PERSON = (  # somebody named by what they are to another: who it is stands in one memory, what they did in another
+    r"(?:['’]s|\b(?:my|his|her|their|our)) (?:\w+ )?(?:sister|brother|mother|father|mom|mum|dad|wife|husband|partner|boyfriend|girlfriend|son|daughter|cousin"
+    r"|aunt|uncle|niece|nephew|friend|boss|manager|colleague|coworker|neighbou?r|roommate|flatmate|coach|teacher|landlord)\b"
+)
 _RULES: tuple[tuple[Intent, str], ...] = (  # the first that fits
     (Intent.TEMPORAL, r"\bhow many (?:days|weeks|months|years|hours)\b"),
     (Intent.COUNT, r"\bhow (?:many times|often|many)\b|\blist\b|\ball (?:of )?(?:the|my|his|her|their)\b|\bevery\b|\btotal\b"),
     (Intent.TEMPORAL, r"\bwhen\b|\bhow (?:long|old)\b|\bwhat (?:day|date|month|year|time)\b|\b(?:before|after|since|until|ago)\b"),
     (Intent.UPDATE, r"\b(?:now|current(?:ly)?|latest|most recent(?:ly)?|still|these days|any ?more|nowadays|up to date)\b"),
     (Intent.COMPARISON, r"\b(?:more|less|fewer|better|worse|\w+er|first|difference)\b.*\b(?:or|than|between)\b|\bboth\b|\bin common\b"),
-    (Intent.MULTI_HOP, r"\bwhose\b|\bthe (?:\w+ ){1,3}(?:who|that|where|which)\b|['’]s \w+['’]s\b|\b(?:my|his|her|their)\b.*['’]s\b"),
+    (Intent.MULTI_HOP, rf"\bwhose\b|\bthe (?:\w+ ){{1,3}}(?:who|that|where|which)\b|['’]s \w+['’]s\b|{_PERSON}"),
     (Intent.PREFERENCE, r"\b(?:recommend|suggest|suit|prefer|favou?rite|like|enjoy|advice|tips?|ideas?)\b"),
 )
 _PATTERNS = tuple((intent, re.compile(pattern)) for intent, pattern in _RULES)

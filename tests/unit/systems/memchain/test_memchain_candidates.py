@@ -135,6 +135,8 @@ def test_retrieval_has_no_way_to_an_answer(module) -> None:
         ("Was the lamp cheaper than the rug?", Intent.COMPARISON),
         ("Can you recommend a film for tonight?", Intent.PREFERENCE),
         ("What is the job of the person who lives next door?", Intent.MULTI_HOP),
+        ("Which hobby does Ana's older cousin enjoy?", Intent.MULTI_HOP),
+        ("Where does my neighbour work?", Intent.MULTI_HOP),
         ("What happened on 5 May 2023?", Intent.TEMPORAL),
     ],
 )
