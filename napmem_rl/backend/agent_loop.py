@@ -24,6 +24,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from napmem_rl.backend.bank_cache import BankCache, find_banks_dir
+from napmem_rl.backend.bank_search import build_search
 from napmem_rl.backend.death_watch import WATCH
 from napmem_rl.backend.encoder_service import connect_encoder, needs_service, start_service
 from napmem_rl.backend.episode_runner import EpisodeRunner, Outcome, RowRequest
@@ -76,10 +77,8 @@ class NapMemAgentLoopWorker(_WorkerBase):
             server=self._build_server(),
             banks=BankCache(
                 find_banks_dir(settings.banks_dir),
-                encoder=encoder,
                 versions=bank_versions,
-                ranking=settings.memory.ranking,
-                rrf_k=settings.memory.rrf_k,
+                **build_search(settings.memory, encoder),
             ),
             rewards=RewardPool(reward_workers, first=int(worker_name)),
             log=log,

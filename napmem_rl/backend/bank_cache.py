@@ -13,6 +13,7 @@ from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.storage import BANKS_VARIABLE, find_bank_dir
 from napmem_rl.retrieval.encoder import Encoder
 from napmem_rl.retrieval.fusion import RRF_K, Ranking
+from napmem_rl.retrieval.rerank_state import SearchReranker
 
 MAX_OPEN_BANKS = 256
 
@@ -33,19 +34,19 @@ class BankCache:
         versions: Mapping[str, str],
         ranking: str = Ranking.FUSED,
         rrf_k: int = RRF_K,
+        reranker: SearchReranker | None = None,
         max_open: int = MAX_OPEN_BANKS,
     ) -> None:
         """Args:
             banks_dir: holds one folder per bank id.
             encoder: for dense search; None for BM25 alone.
             versions: content version that each bank must have, as found when the job started; a bank not listed is refused.
-            ranking, rrf_k: see `MemoryBank.open`.
+            ranking, rrf_k, reranker: see `MemoryBank.open`.
             max_open: banks kept open.
         """
         self._banks_dir = banks_dir
-        self._encoder = encoder
         self._versions = versions
-        self._ranking, self._rrf_k = ranking, rrf_k
+        self._search = {"encoder": encoder, "ranking": ranking, "rrf_k": rrf_k, "reranker": reranker}
         self._max_open = max_open
         self._opening: OrderedDict[str, asyncio.Task[MemoryBank]] = OrderedDict()
 
@@ -73,4 +74,4 @@ class BankCache:
 
     def _open(self, bank_id: str) -> MemoryBank:
         path = find_bank_dir(self._banks_dir, bank_id)  # the version of the job's start, also where the bank has grown since
-        return MemoryBank.open(path, encoder=self._encoder, version=self._versions[bank_id], ranking=self._ranking, rrf_k=self._rrf_k)
+        return MemoryBank.open(path, version=self._versions[bank_id], **self._search)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
+from napmem_rl.backend.bank_search import build_search
 from napmem_rl.backend.evaluation_workers import Banks, WorkerSpec
 from napmem_rl.backend.recorded_policy import OtherPolicy, find_seed, open_model
 from napmem_rl.backend.served_policy import build_any_policy, serve_engine
@@ -101,7 +102,7 @@ def _open_bank(recording: Recording, origin: Trained, given: Path | None) -> Mem
         raise ReplayError.of(f"run {origin.run.name}", "its banks are not where they were", got=named, fix="Give --banks DIR.")
     version = (origin.run.provenance.get("banks") or {}).get(bank_id)
     encoder = None if memory.ranking == "bm25" else load_encoder(memory.encoder, device="cpu")
-    return MemoryBank.open(find_bank_dir(place, bank_id), encoder=encoder, version=version, ranking=memory.ranking, rrf_k=memory.rrf_k)
+    return MemoryBank.open(find_bank_dir(place, bank_id), version=version, **build_search(memory, encoder))
 
 
 def _find_key(recording: Recording, origin: Trained) -> AnswerKey:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from napmem_rl.backend.bank_cache import BankCache
+from napmem_rl.backend.bank_search import build_search
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe
 from napmem_rl.errors import BackendError, BankError
 from napmem_rl.evals.evaluation import AttemptRequest, AttemptRunner, NotAsked
@@ -75,9 +76,10 @@ class Banks:
     def __init__(self, spec: WorkerSpec) -> None:
         memory = spec.recipe.memory
         encoder = load_worker_encoder(spec.recipe)
+        search = build_search(memory, encoder)
         self._versions = spec.versions
         self._caches = {
-            name: BankCache(Path(directory), encoder=encoder, versions=spec.versions[name], ranking=memory.ranking, rrf_k=memory.rrf_k)
+            name: BankCache(Path(directory), versions=spec.versions[name], **search)
             for name, directory in spec.banks_dirs.items()
         }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
+from napmem_rl.backend.bank_search import build_search
 from napmem_rl.backend.tiny_sft import Document
 from napmem_rl.config.sections import AgentConfig, MemoryConfig
 from napmem_rl.data.demonstrations import play
@@ -58,7 +59,7 @@ def _build_banks(users: Sequence[SyntheticUser], banks_dir: Path, memory: Memory
     versions = {}
     for user in users:
         versions[user.bank_id] = build_bank(find_bank_dir(banks_dir, user.bank_id), bank_id=user.bank_id, messages=user.messages, writer=memory.writer)
-        MemoryBank.open(find_bank_dir(banks_dir, user.bank_id), encoder=encoder, ranking=memory.ranking, rrf_k=memory.rrf_k).build_index()
+        MemoryBank.open(find_bank_dir(banks_dir, user.bank_id), **build_search(memory, encoder)).build_index()
     return versions
 
 
@@ -89,7 +90,7 @@ class World:
     def __init__(self, data_dir: Path, users: Sequence[SyntheticUser], memory: MemoryConfig, agent: AgentConfig, encoder: Encoder | None) -> None:
         self.users = tuple(users)
         self._limits = ToolLimits(top_k=memory.top_k, max_result_tokens=agent.max_result_tokens, max_episode_tokens=agent.max_episode_tool_tokens)
-        search = {"encoder": encoder, "ranking": memory.ranking, "rrf_k": memory.rrf_k}
+        search = build_search(memory, encoder)
         self.banks = {user.bank_id: MemoryBank.open(find_bank_dir(data_dir / "banks", user.bank_id), **search) for user in users}
 
     @property

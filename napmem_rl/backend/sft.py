@@ -14,6 +14,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from napmem_rl.backend.bank_search import build_search
 from napmem_rl.backend.checkpoints import repair_export
 from napmem_rl.backend.smollm2 import convert_smollm2
 from napmem_rl.config.recipe import Recipe
@@ -91,7 +92,7 @@ def _make_demonstrations(recipe: SftRecipe, model: Path, path: Path, report: Cal
     started = time.perf_counter()
     encoder = load_encoder(recipe.memory.encoder, device=recipe.memory.encoder_device)
     banks = Path(recipe.memory.banks) if recipe.memory.banks else recipe.data_dir / "banks"
-    search = {"encoder": encoder, "ranking": recipe.memory.ranking, "rrf_k": recipe.memory.rrf_k}
+    search = build_search(recipe.memory, encoder)
     open_bank = functools.cache(lambda bank_id: MemoryBank.open(find_bank_dir(banks, bank_id), **search))
     pairs = load_rows(recipe.data_dir / "train.parquet")
     tokenizer = AutoTokenizer.from_pretrained(model)

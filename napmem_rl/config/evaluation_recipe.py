@@ -29,7 +29,7 @@ BENCHMARKS = "benchmarks"
 SHIPPED = Path(__file__).resolve().parents[2] / "recipes" / "eval"
 RESOLVED = "resolved.yaml"  # what a training run leaves beside its checkpoints
 _IDLE = ("memory.banks", "memory.writer")
-_PATHS = ("policy.cache_dir", "judge.cache_dir", "evaluation.audit")
+_PATHS = ("policy.cache_dir", "memory.rerank", "judge.cache_dir", "evaluation.audit")
 _MAX_UP = 4  # RUN/global_step_8/actor/huggingface
 
 

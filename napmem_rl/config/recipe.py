@@ -40,6 +40,7 @@ PATHS = (
     "data.val_files",
     "data.held_out",
     "memory.banks",
+    "memory.rerank",
     "judge.cache_dir",
     "report.dir",
     "trainer.default_local_dir",
@@ -127,6 +128,8 @@ class Recipe:
                 yield dotted, Path(name).expanduser()
         if self.memory.banks is not None:
             yield "memory.banks", Path(self.memory.banks)
+        if self.memory.rerank is not None:
+            yield "memory.rerank", Path(self.memory.rerank)
         for dotted in PATHS_OR_NAMES:
             name = self.memory.encoder if dotted == "memory.encoder" else OmegaConf.select(self.verl, dotted)
             if name and is_path(name) and not (dotted == MODEL_PATH and self.needs_cold_start()):

@@ -186,6 +186,8 @@ def _choices(settings: Settings) -> Iterator[Fault]:
         yield Fault("memory.rrf_k", "does nothing beside another ranking", "memory.ranking rrf, or no memory.rrf_k")
     if settings["memory"]["ranking"] == "dense" and settings["memory"]["encoder"] == "none":
         yield Fault("memory.ranking", "is dense, but memory.encoder is none", "an encoder, or another ranking")
+    if settings["memory"]["rerank"] and (settings["memory"]["encoder"] == "none" or settings["memory"]["ranking"] == "bm25"):
+        yield Fault("memory.rerank", "needs vectors, and searches have none", "an encoder and another ranking than bm25, or no memory.rerank")
     if settings["memory"]["writer"] != "rules":
         expected = "rules; a language model writes banks before training: launch/build_memory.py or launch/prepare_data.py with --writer llm"
         yield Fault("memory.writer", "is none of the choices", expected)

@@ -20,6 +20,7 @@ class MemoryConfig:
     top_k: int = 5  # results of one search
     ranking: str = "fused"  # fused | rrf (as NapMem searches) | bm25 | dense
     rrf_k: int = 60  # constant of reciprocal rank fusion; for ranking rrf
+    rerank: str | None = None  # state of a learned reranker (RMM), which ranks again what a search finds; None for none
     banks: str | None = None  # directory holding one folder per bank id; <data.dir>/banks unless set
     writer: str = "rules"  # which writer builds records, tracks and profiles out of messages
 

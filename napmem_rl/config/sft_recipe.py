@@ -115,7 +115,8 @@ def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:
 def _with_absolute_paths(memory: MemoryConfig) -> MemoryConfig:
     banks = absolute(memory.banks) if memory.banks else None
     encoder = absolute(memory.encoder) if is_path(memory.encoder) else memory.encoder
-    return dataclasses.replace(memory, banks=banks, encoder=encoder)
+    rerank = absolute(memory.rerank) if memory.rerank else None
+    return dataclasses.replace(memory, banks=banks, encoder=encoder, rerank=rerank)
 
 
 def _section(cls: type, values: Mapping[str, Any], what: str) -> Any:

@@ -19,6 +19,7 @@ from napmem_rl.memory.storage import INDEX_DIR
 from napmem_rl.retrieval.encoder import Encoder
 from napmem_rl.retrieval.fusion import RRF_K, Ranking
 from napmem_rl.retrieval.index import PassageIndex
+from napmem_rl.retrieval.rerank_state import SearchReranker
 from napmem_rl.schema import Level, Message, Profile, Record, RecordOperation, RecordRevision, Track
 
 
@@ -28,7 +29,16 @@ class MemoryBank(BankView):
     Messages and records are read from disk where they are asked for.
     """
 
-    def __init__(self, path: Path, stored: StoredBank, *, encoder: Encoder | None = None, ranking: str = Ranking.FUSED, rrf_k: int = RRF_K) -> None:
+    def __init__(
+        self,
+        path: Path,
+        stored: StoredBank,
+        *,
+        encoder: Encoder | None = None,
+        ranking: str = Ranking.FUSED,
+        rrf_k: int = RRF_K,
+        reranker: SearchReranker | None = None,
+    ) -> None:
         """For `open`, which verifies what is given here."""
         super().__init__(stored.snapshot, stored.files)
         self.path = path
@@ -37,7 +47,7 @@ class MemoryBank(BankView):
         self.writer = stored.commit.writer
         self.state = stored.commit.state
         self._encoder = encoder
-        self._ranking, self._rrf_k = ranking, rrf_k
+        self._ranking, self._rrf_k, self._reranker = ranking, rrf_k, reranker
         self._indexes: dict[Level, PassageIndex] = {}
         self._lock = threading.Lock()
 
@@ -52,6 +62,7 @@ class MemoryBank(BankView):
         verify: bool = True,
         ranking: str = Ranking.FUSED,
         rrf_k: int = RRF_K,
+        reranker: SearchReranker | None = None,
     ) -> MemoryBank:
         """Read a bank, checking every hash and every provenance link.
 
@@ -63,6 +74,7 @@ class MemoryBank(BankView):
             verify: False leaves the logs unread where the columns in index/ cover them: for who has just written the bank, or opens a large one again.
             ranking: how searches rank, one of `Ranking`.
             rrf_k: the constant of reciprocal rank fusion.
+            reranker: ranks again what searches find; needs an encoder.
 
         Raises:
             BankError: missing, broken, or of another version.
@@ -75,7 +87,7 @@ class MemoryBank(BankView):
         if expected_version not in (None, stored.commit.version):
             fix = "Build it again, or use the data it belongs to."
             raise BankError.of(f"bank {path}", "is of another version", got=stored.commit.version, expected=expected_version, fix=fix)
-        return cls(path, stored, encoder=encoder, ranking=ranking, rrf_k=rrf_k)
+        return cls(path, stored, encoder=encoder, ranking=ranking, rrf_k=rrf_k, reranker=reranker)
 
     def build_index(self) -> None:
         """Build both search indexes now rather than at the first search, and leave them on disk for the next process."""
@@ -92,7 +104,8 @@ class MemoryBank(BankView):
 
     def _build_index(self, level: Level) -> PassageIndex:
         source = self.messages if level is Level.RAW else self.snapshot.revisions
-        return PassageIndex(source, level=str(level), encoder=self._encoder, directory=self.path / INDEX_DIR, ranking=self._ranking, rrf_k=self._rrf_k)
+        search = {"encoder": self._encoder, "ranking": self._ranking, "rrf_k": self._rrf_k, "reranker": self._reranker}
+        return PassageIndex(source, level=str(level), directory=self.path / INDEX_DIR, **search)
 
 
 def save_bank(

@@ -7,16 +7,19 @@ not on how they were cut into segments. From there on `build` leaves a tantivy i
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from napmem_rl.retrieval.bm25 import tokenize_words
+from napmem_rl.retrieval.choice import rank_top
 from napmem_rl.retrieval.encoder import Encoder
-from napmem_rl.retrieval.fusion import CANDIDATES, RRF_K, FusionWeights, Ranking, find_top, fuse_scores, rank_rrf
+from napmem_rl.retrieval.fusion import CANDIDATES, RRF_K, FusionWeights, Ranking, compute_rrf_scores, find_top, fuse_scores, rank_rrf
 from napmem_rl.retrieval.passages import PassageSource, SearchFilter
 from napmem_rl.retrieval.query import find_speakers, is_first_person, names_date, score_days, tokenize_query
+from napmem_rl.retrieval.rerank_state import SearchReranker
 from napmem_rl.retrieval.segments import SegmentStore
 from napmem_rl.retrieval.vectors import PassageVectors
 from napmem_rl.retrieval.words import PassageWords
@@ -29,6 +32,16 @@ TAIL_SHARE = 16  # a tail of more than a sixteenth of all passages is sealed whe
 USER = "user"  # the role of messages by the one who asks
 EVERYTHING = SearchFilter()
 RECORD_WEIGHTS = FusionWeights(neighbours=0.3, reach=1)  # records next to each other share less than turns do; chosen like the others
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidates:
+    """What a search found, with what a reranker needs."""
+
+    positions: tuple[int, ...]  # [K], best first
+    query: np.ndarray  # [d] float32
+    vectors: np.ndarray  # [K, d] float32
+    prior: np.ndarray | None  # [K] the ranking's own scores; None where they are the inner products of the vectors
 
 
 class PassageIndex:
@@ -47,6 +60,7 @@ class PassageIndex:
         weights: FusionWeights | None = None,
         large: int = LARGE,
         seal: bool = True,
+        reranker: SearchReranker | None = None,
     ) -> None:
         """Read what is sealed on disk and compute the rest.
 
@@ -61,11 +75,14 @@ class PassageIndex:
             weights: of the fused ranking; None for those of the level.
             large: number of passages from which on `build` leaves tantivy's lists and a graph.
             seal: store a large tail on disk at once; where that is not allowed, a line in the log says so.
+            reranker: ranks again what `search` found, over its K candidates; needs an encoder.
         """
         self._level, self._large = level, large
         self._ranking, self._rrf_k, self._candidates = Ranking(ranking), rrf_k, candidates
         self._weights = weights or (RECORD_WEIGHTS if level == Level.RECORD else FusionWeights())
         self._encoder = None if self._ranking is Ranking.BM25 else encoder
+        assert reranker is None or self._encoder is not None, "PassageIndex: a reranker needs vectors"
+        self._reranker = reranker
         self._store = None if directory is None else SegmentStore(directory, level)
         self._open(source)
         if seal and self._store is not None and (len(source) - self._num_sealed) * TAIL_SHARE > len(source):
@@ -80,6 +97,7 @@ class PassageIndex:
         assert len(source) >= len(self._source), f"PassageIndex: {len(source)} passages cannot extend {len(self._source)}"
         index = object.__new__(PassageIndex)
         index._level, index._encoder, index._large, index._store = self._level, self._encoder, self._large, self._store
+        index._reranker = self._reranker
         index._ranking, index._rrf_k, index._candidates, index._weights = self._ranking, self._rrf_k, self._candidates, self._weights
         index._source, index._num_sealed = source, self._num_sealed
         words, vectors = self._sides
@@ -112,20 +130,45 @@ class PassageIndex:
         Returns:
             At most k positions; equal scores put the newer passage first.
         """
-        if k <= 0 or not query.strip() or not len(self._source):
+        if self._reranker is None or k <= 0:
+            return self._find(query, k, where)[0]
+        found = self.find_candidates(query, k=max(k, self._reranker.num_candidates), where=where)
+        if found is None:
             return []
+        order = rank_top(self._reranker.reranker.score(found.query, found.vectors, prior=found.prior), k)
+        return [found.positions[index] for index in order]
+
+    def find_candidates(self, query: str, *, k: int, where: SearchFilter = EVERYTHING) -> Candidates | None:
+        """What a search finds before any reranking, with vectors; None where it finds nothing, or there is no encoder."""
+        positions, scores = self._find(query, k, where)
+        vectors = self._sides[1]
+        if vectors is None or not positions:
+            return None
+        prior = None if self._ranking is Ranking.DENSE else np.array(scores)
+        return Candidates(positions=tuple(positions), query=vectors.encode(query), vectors=vectors.gather(np.array(positions)), prior=prior)
+
+    def _find(self, query: str, k: int, where: SearchFilter) -> tuple[list[int], list[float]]:
+        """Positions of the k best by the index's own ranking, best first, and their scores."""
+        if k <= 0 or not query.strip() or not len(self._source):
+            return [], []
         mask = self._find_eligible(where)
         if not mask.any():
-            return []
+            return [], []
         if self._ranking is Ranking.FUSED:
             return self._rank_fused(query, mask, where, k)
         depth = max(self._candidates, 2 * k)
-        (words, vectors), rankings = self._sides, []
+        (words, vectors), found = self._sides, []
         if self._ranking is not Ranking.DENSE or vectors is None:
-            rankings.append(words.find(tokenize_words(query), mask, where, self._recency, depth)[0])
+            found.append(words.find(tokenize_words(query), mask, where, self._recency, depth))
         if vectors is not None:
-            rankings.append(vectors.find(vectors.encode(query), mask, self._recency, depth)[0])
-        return rankings[0][:k].tolist() if len(rankings) == 1 else rank_rrf(rankings, self._recency, k=k, rrf_k=self._rrf_k)
+            found.append(vectors.find(vectors.encode(query), mask, self._recency, depth))
+        if len(found) == 1:
+            positions, scores = found[0]
+            return positions[:k].tolist(), scores[:k].tolist()
+        rankings = [positions for positions, _ in found]
+        fused = compute_rrf_scores([ranking.tolist() for ranking in rankings], rrf_k=self._rrf_k)
+        positions = rank_rrf(rankings, self._recency, k=k, rrf_k=self._rrf_k)
+        return positions, [fused[position] for position in positions]
 
     def _open(self, source: PassageSource) -> None:
         self._source = source
@@ -135,8 +178,8 @@ class PassageIndex:
         self._sides: tuple[PassageWords, PassageVectors | None] = words, vectors  # replaced as a whole, while others may search
         self._num_sealed = words.num_stored if self._encoder is None else min(words.num_stored, vectors.num_stored if vectors else 0)
 
-    def _rank_fused(self, query: str, mask: np.ndarray, where: SearchFilter, k: int) -> list[int]:
-        """The k best of the passages of a mask by `fuse_scores`; what is left out of the mask lends nothing either."""
+    def _rank_fused(self, query: str, mask: np.ndarray, where: SearchFilter, k: int) -> tuple[list[int], list[float]]:
+        """The k best of the passages of a mask by `fuse_scores`, and their scores; what is left out of the mask lends nothing either."""
         words, vectors = self._sides
         terms = tokenize_query(query) if self._weights.drop_asking_words else tokenize_words(query)
         vector = None if vectors is None else vectors.encode(query)
@@ -158,7 +201,8 @@ class PassageIndex:
             nearness=self._score_days(query, chosen, where.before),
             weights=self._weights,
         )
-        return chosen[find_top(scores, self._recency[chosen], k)].tolist()
+        top = find_top(scores, self._recency[chosen], k)
+        return chosen[top].tolist(), scores[top].tolist()
 
     def _find_speaker(self, query: str, chosen: np.ndarray) -> np.ndarray | None:
         """[m] bool, True for the passages of a speaker whom the query names, or of the user where the query is in the first person; None for neither."""

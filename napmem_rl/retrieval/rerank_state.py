@@ -20,6 +20,9 @@ import numpy as np
 from napmem_rl.atomic import write_file
 from napmem_rl.errors import DataError
 from napmem_rl.file_lock import FileLock
+from napmem_rl.retrieval.encoder import Encoder
+from napmem_rl.retrieval.fusion import Ranking
+from napmem_rl.retrieval.rerank import ResidualReranker
 from napmem_rl.retrieval.rerank_learner import LearnerState, RerankLearner, RerankSettings
 
 FORMAT = 1
@@ -43,6 +46,7 @@ class RerankStamp:
 
     scope: str  # "user:<bank id>", "domain:<name>" or "global"
     encoder: str
+    ranking: str = "dense"  # of the retriever whose candidates it learned on, see `Ranking`
     banks: Mapping[str, str] = field(default_factory=dict)  # bank id -> version when it was last learned from
 
 
@@ -71,6 +75,7 @@ def load_reranker(
     *,
     encoder: str,
     dim: int,
+    ranking: str | None = None,
     scope: str | None = None,
     settings: RerankSettings | None = None,
     versions: Mapping[str, Collection[str]] | None = None,
@@ -80,17 +85,18 @@ def load_reranker(
     Args:
         path: its file.
         encoder, dim: name and width of the vectors that it will be given.
+        ranking: of the retriever, see `Ranking`; None for any.
         scope: which it must be of; None for any.
         settings: which it must have learned with; None for any.
         versions: bank id -> the versions that this bank's log holds; a bank that was learned from and is named here must hold the version it had.
 
     Raises:
-        DataError: there is none, it is broken, or it belongs to another encoder, scope or bank, or has other settings.
+        DataError: there is none, it is broken, or it belongs to another encoder, ranking, scope or bank, or has other settings.
     """
     header, arrays = _read(path)
     what, fix = f"reranker {path}", "Give the one that it belongs to, or start a new state in another place."
-    stamp = RerankStamp(scope=header["scope"], encoder=header["encoder"], banks=header["banks"])
-    checks = [("encoder", stamp.encoder, encoder), ("scope", stamp.scope, stamp.scope if scope is None else scope)]
+    stamp = RerankStamp(scope=header["scope"], encoder=header["encoder"], ranking=header["ranking"], banks=header["banks"])
+    checks = [("encoder", stamp.encoder, encoder), ("ranking", stamp.ranking, ranking or stamp.ranking), ("scope", stamp.scope, scope or stamp.scope)]
     for name, got, expected in checks:
         if got != expected:
             raise DataError.of(what, f"belongs to another {name}", got=got, expected=repr(expected), fix=fix)
@@ -105,6 +111,26 @@ def load_reranker(
     if learner.reranker.dim != dim:
         raise DataError.of(what, "is of another width", got=learner.reranker.dim, expected=str(dim), fix=fix)
     return learner, stamp
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReranker:
+    """What a search needs of a learned reranker: it only ranks, and always alike. Safe to use from several threads."""
+
+    reranker: ResidualReranker
+    num_candidates: int  # K that are fetched
+
+
+def load_search_reranker(path: Path | str, encoder: Encoder | None, *, ranking: str) -> SearchReranker:
+    """The reranker that a recipe's `memory.rerank` names.
+
+    Raises:
+        DataError: there is no encoder, or see `load_reranker`.
+    """
+    if encoder is None or ranking == Ranking.BM25:
+        raise DataError.of(f"reranker {path}", "needs vectors, and searches here have none", fix="Choose an encoder and another ranking, or no memory.rerank.")
+    learner, _ = load_reranker(Path(path), encoder=encoder.name, dim=encoder.dim, ranking=ranking)
+    return SearchReranker(learner.reranker, learner.settings.num_candidates)
 
 
 def lock_state(path: Path, scope: str) -> FileLock:

@@ -110,6 +110,16 @@ class PassageVectors:
         order = find_top(scores, recency[found], depth)
         return found[order], scores[order]
 
+    def gather(self, positions: np.ndarray) -> np.ndarray:
+        """The vectors of some passages, [m, dim] float32, as they are compared with."""
+        rows = np.empty((len(positions), self._encoder.dim), dtype=np.float32)
+        starts = [0, *np.cumsum([self._start, *(len(run) for run in self._runs)])]
+        parts = [self.base[1] if self.base else rows[:0], *(run.rows for run in self._runs)]
+        for part, start in zip(parts, starts, strict=False):
+            is_here = (positions >= start) & (positions < start + len(part))
+            rows[is_here] = part[positions[is_here] - start]
+        return rows
+
     def _score_runs(self, vector: np.ndarray) -> np.ndarray:
         import faiss
 
