@@ -23,9 +23,11 @@ from napmem_rl.systems.memchain.intent import find_inner_names, find_names, gues
 from napmem_rl.systems.memchain.packet import Intent
 
 SAID = (
-    "My sister is called Mirela.", "The weather is mild.", "Mirela moved to Gdansk.", "I repaired the old lamp.", "Then we went for a walk.",
+    "My sister is called Mirela.", "The weather is mild.", "I read a novel.", "I repaired the old lamp.", "Then we went for a walk.",
     "The lamp was my aunt's.", "I planted tulips.", "Tulips like the sun.", *(f"Dinner number {number} was fine." for number in range(9, 30)),
+    "Mirela left for Gdansk.",
 )  # fmt: skip
+FAR = "msg:30"
 TASK = Task(task_id="t1", bank_id="ana", question="Which town did my sister move to?", category="two_hop", needs_memory=True)
 
 
@@ -33,7 +35,7 @@ TASK = Task(task_id="t1", bank_id="ana", question="Which town did my sister move
 def bank(tmp_path_factory) -> MemoryBank:
     path = tmp_path_factory.mktemp("banks") / "ana"
     messages = tuple(make_message(number, text) for number, text in enumerate(SAID, 1))
-    records = (make_record(1, "Ana's sister is Mirela."), make_record(3, "Mirela lives in Gdansk."))
+    records = (make_record(1, "Ana's sister is Mirela."), make_record(30, "Mirela lives in Gdansk."))
     save_bank(path, bank_id="ana", messages=messages, records=records, tracks=(), profile=Profile(text="", time="", source_ids=()), writer="hand")
     return MemoryBank.open(path)
 
@@ -45,7 +47,7 @@ def retrieve(bank: MemoryBank, task: Task = TASK, *, encoder=None, **settings) -
 
 def test_a_memory_that_shares_no_word_with_the_question_is_reached_over_a_name(bank) -> None:
     found = {candidate.id: candidate for candidate in retrieve(bank)}
-    assert View.BRIDGE in found["msg:3"].views and found["msg:3"].text == "Mirela moved to Gdansk."
+    assert found[FAR].views == (View.BRIDGE,) and found[FAR].text == "Mirela left for Gdansk."
     assert View.LEXICAL in found["msg:1"].views
     first = found["msg:1"]
     assert (first.time, first.speaker, first.session_id, first.level, first.source_ids) == ("2024-03-01T10:00:00", "Ana", "s1", Level.RAW, ("msg:1",))
@@ -59,7 +61,7 @@ def test_turns_around_a_find_are_candidates_too(bank) -> None:
 
 def test_names_are_searched_for_by_themselves(bank) -> None:
     found = {candidate.id: candidate for candidate in retrieve(bank, replace(TASK, question="Did Mirela ever see Gdansk?"))}
-    assert View.ENTITY in found["msg:3"].views and View.ENTITY in found["msg:1"].views
+    assert View.ENTITY in found[FAR].views and View.ENTITY in found["msg:1"].views
 
 
 def test_the_dense_view_is_there_with_an_encoder_alone(bank) -> None:
@@ -82,7 +84,7 @@ def test_nothing_later_than_the_question_is_a_candidate(bank) -> None:
 
 def test_records_are_candidates_where_asked_for_with_the_messages_they_rest_on(bank) -> None:
     found = retrieve(bank, levels=(Level.RECORD,))
-    assert {candidate.id: candidate.source_ids for candidate in found} == {"rec:1": ("msg:1",), "rec:3": ("msg:3",)}
+    assert {candidate.id: candidate.source_ids for candidate in found} == {"rec:1": ("msg:1",), "rec:30": (FAR,)}
     assert {candidate.level for candidate in retrieve(bank, levels=(Level.RAW, Level.RECORD))} == {Level.RAW, Level.RECORD}
 
 
