@@ -26,7 +26,7 @@ from napmem_rl.evals.evaluation_settings import build_settings, fingerprint_mode
 from napmem_rl.evals.policies.registry import SERVED, describe_policy
 from napmem_rl.evals.prepared import Benchmark, load_benchmarks
 from napmem_rl.evals.result_rows import ANSWERS, REPORT, SUMMARY, SUMMARY_TEXT
-from napmem_rl.evals.scored_evaluation import score_evaluation
+from napmem_rl.evals.scored_evaluation import check_scoring, score_evaluation
 from napmem_rl.evals.summary import render_summary
 from napmem_rl.evals.summary_text import render_markdown
 
@@ -78,6 +78,7 @@ def evaluate(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | Non
 def prepare_evaluation(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | None, report: Report) -> Evaluation:
     """Load the benchmarks and name everything; nothing is written. Raises ConfigError or DataError where something cannot be used."""
     name, facts = describe_policy(recipe.policy, memory=recipe.memory, agent=recipe.agent)
+    check_scoring(recipe)
     limits = {"limit": recipe.evaluation.limit, "seed": recipe.evaluation.seed}
     benchmarks = load_benchmarks(list(wanted) or list(recipe.benchmarks), recipe.benchmarks, **limits)
     report(f"policy: {name}")

@@ -59,6 +59,7 @@ def compare_evaluations(dir_a: Path, dir_b: Path, *, metrics: Sequence[str] = ()
         raise DataError.of("comparison", "the two evaluations share no benchmark", got=names, fix="Give both evaluations the same --on.")
     notes = [f"only {side} holds {name}" for side, own, other in (("A", *names), ("B", *reversed(names))) for name in own if name not in other]
     rows: list[ComparedRow] = []
+    known: set[str] = set()
     for name in shared:
         facts = [one[DECIDES_ANSWERS]["benchmarks"][name] for one in settings]
         if facts[0]["data_sha256"] != facts[1]["data_sha256"]:
@@ -67,8 +68,8 @@ def compare_evaluations(dir_a: Path, dir_b: Path, *, metrics: Sequence[str] = ()
             notes.append(f"{name}: {'; '.join(changed)}")
         sides = [load_scores(directory / name / SCORES) for directory in (dir_a, dir_b)]
         notes += [f"{name}: {note}" for note in _find_differences(*sides)]
+        known |= _name_metrics(sides[0]) & _name_metrics(sides[1])
         rows += _compare_benchmark(name, *sides, metrics=metrics, seed=seed)
-    known = {row.comparison.metric for row in rows}
     missing = [metric for metric in metrics if metric not in known]
     if missing:
         raise DataError.of(f"metric {missing[0]}", "is on neither side, or not on both", expected=f"one of {', '.join(sort_metrics(known))}" if known else None)
@@ -83,12 +84,16 @@ def render_comparison(comparison: Comparison) -> str:
 def _compare_benchmark(name: str, rows_a: Sequence[ScoreRow], rows_b: Sequence[ScoreRow], *, metrics: Sequence[str], seed: int) -> list[ComparedRow]:
     found = []
     for questions, part_a, part_b in _divide(rows_a, rows_b):
-        both = {metric for row in part_a for metric in row.scores} & {metric for row in part_b for metric in row.scores}
+        both = _name_metrics(part_a) & _name_metrics(part_b)
         for metric in sort_metrics(both if not metrics else both & set(metrics)):
             comparison = compare_scores(part_a, part_b, metric, seed=seed)
             if comparison is not None:
                 found.append(ComparedRow(benchmark=name, questions=questions, comparison=comparison))
     return found
+
+
+def _name_metrics(rows: Sequence[ScoreRow]) -> set[str]:
+    return {metric for row in rows for metric in row.scores}
 
 
 def _divide(rows_a: Sequence[ScoreRow], rows_b: Sequence[ScoreRow]) -> Iterator[tuple[str, list[ScoreRow], list[ScoreRow]]]:

@@ -22,7 +22,7 @@ from napmem_rl.evals.prepared import Benchmark
 from napmem_rl.evals.result_rows import ANSWERS, SCORES, AnswerRow, ScoreRow
 from napmem_rl.evals.scoring import check_audit, load_audit, score_answers, score_corpus
 from napmem_rl.evals.summary import BenchmarkResult, build_summary
-from napmem_rl.evals.text_metrics.registry import LoadedMetrics, load_metrics
+from napmem_rl.evals.text_metrics.registry import LoadedMetrics, MetricName, check_name, load_metrics
 from napmem_rl.evals.trajectory_rows import read_trajectory
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.storage import find_bank_dir
@@ -79,6 +79,15 @@ async def score_evaluation(
     }
     summary = build_summary(results, policy=policy, judge=judged, metrics=metrics.versions, notes=notes, seed=recipe.evaluation.seed)
     return summary, results
+
+
+def check_scoring(recipe: EvaluationRecipe) -> None:
+    """Refuse, before anything is asked, metrics, a judge or an audit that could not be used afterwards. Raises ConfigError or DataError."""
+    for name in recipe.evaluation.metrics:
+        check_name(name, MetricName, "evaluation.metrics")
+    build_judge(recipe.judge)
+    if recipe.evaluation.audit:
+        load_audit(Path(recipe.evaluation.audit))
 
 
 def load_scores(path: Path) -> list[ScoreRow]:
