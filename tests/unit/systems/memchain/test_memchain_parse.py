@@ -158,6 +158,32 @@ def test_no_broken_packet_makes_the_parser_raise(position: int, inserted: str, n
     parse_packet(GOOD[:position] + inserted + GOOD[position + num_cut :], IDS)
 
 
+_VALUES = st.sampled_from(
+    [None, True, 0, 2, 2.5, "", "x", "x" * 1001, [], ["msg:1"], ["msg:1", "msg:1"], ["msg:1"] * 30, {}, "KEEP", "MERGE", "none", ["fact"]]
+)
+_PLACES = st.sampled_from(
+    [("plan",), ("trace",), ("evidence",), ("more",)]
+    + [("plan", name) for name in ("intent", "memory_types", "time_scope", "requirement", "evidence_target", "more")]
+    + [("trace", 1, name) for name in ("role", "ids", "statement", "relation", "more")]
+    + [("actions", 2, name) for name in ("action", "ids", "rationale", "statement", "more")]
+    + [("evidence", 0, name) for name in ("statement", "ids", "more")]
+)
+
+
+@settings(max_examples=80)
+@given(_PLACES, _VALUES, st.booleans())
+def test_whatever_replaces_a_field_the_parser_passes_nothing_that_the_schema_refuses(place: tuple, value: object, is_left_out: bool) -> None:
+    row = make_row()
+    holder = row
+    for part in place[:-1]:
+        holder = holder[part]
+    holder[place[-1]] = value
+    if is_left_out:
+        del holder[place[-1]]
+    if not Draft202012Validator(build_packet_schema()).is_valid(row):
+        assert parse_packet(dump(row), IDS).violations, row
+
+
 @settings(max_examples=30)
 @given(GOOD_PACKETS)
 def test_packets_come_back_as_they_were_rendered_and_fit_the_schema(packet) -> None:
