@@ -4,7 +4,7 @@ In a bank one speaker is the user and the other the assistant; a setup turn in o
 are not what they seem:
 
 - Category numbers are the benchmark's own (1 multi-hop, 2 temporal, 3 open-domain, 4 single-hop, 5 adversarial). Adversarial questions, whose answer is that
-  nothing was said, are off unless asked for.
+  nothing was said (`AnswerKind.UNANSWERABLE`), are off unless asked for.
 - A question goes to the bank of the speaker whose name it holds as a whole word, to both banks when it names both or neither.
 - A session has one date. Its turns get that moment plus one second each, in order, so that text order and time order agree; the seconds mean nothing else.
 - An image's caption is kept; the search phrase that found the image (``query``) holds some gold answers and is never read.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 from napmem_rl.data.source import Repair, SourceBank, SourceSet
 from napmem_rl.data.splits import read_json
 from napmem_rl.errors import DataError
-from napmem_rl.schema import AnswerKey, Message, Task
+from napmem_rl.schema import AnswerKey, AnswerKind, Message, Task
 
 NAME = "locomo"
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
@@ -211,7 +211,9 @@ def _read_key(raw: Any, index: int, group_id: str, turn_ids: set[str], adversari
     if not references or not evidence:
         note.add("dropped_no_evidence" if references else "dropped_no_answer", asked, "")
         return None
-    return AnswerKey(task_id=f"{group_id}:{index}", references=references, evidence_ids=tuple(f"msg:{turn_id}" for turn_id in evidence))
+    evidence_ids = tuple(f"msg:{turn_id}" for turn_id in evidence)
+    kind = AnswerKind.UNANSWERABLE if category == ADVERSARIAL else AnswerKind.ANSWER
+    return AnswerKey(task_id=f"{group_id}:{index}", references=references, evidence_ids=evidence_ids, kind=kind)
 
 
 def _read_references(raw: Mapping[str, Any], note: _Notes) -> tuple[str, ...]:
@@ -234,7 +236,7 @@ def _address(raw: Mapping[str, Any], key: AnswerKey, group_id: str, speakers: tu
         bank_id = _bank_id(group_id, user)
         task_id = f"{NAME}:{bank_id}:{key.task_id.rpartition(':')[2]}"
         task = Task(task_id=task_id, bank_id=bank_id, question=question, category=CATEGORIES[raw["category"]], needs_memory=True, asked_at=asked_at)
-        items.append((task, AnswerKey(task_id=task_id, references=key.references, evidence_ids=key.evidence_ids)))
+        items.append((task, replace(key, task_id=task_id)))
     return items
 
 

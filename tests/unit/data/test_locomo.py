@@ -13,6 +13,7 @@ from napmem_rl.data.locomo import load_locomo, parse_date, repair_evidence
 from napmem_rl.data.source import Repair
 from napmem_rl.errors import DataError
 from napmem_rl.memory.writers.rules import build_pyramid
+from napmem_rl.schema import AnswerKind
 
 CONVERSATION = {
     "sample_id": "conv-7",
@@ -117,6 +118,7 @@ def test_adversarial_questions_are_off_unless_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "l.json", CONVERSATION)
     assert "adversarial" not in {task.category for task, _ in load_locomo(path).items}
     task, key = next(item for item in load_locomo(path, adversarial=True).items if item[0].category == "adversarial")
+    assert key.kind is AnswerKind.UNANSWERABLE and {other.kind for _, other in load_locomo(path).items} == {AnswerKind.ANSWER}
     assert task.bank_id == "conv-7_tomas" and "Not mentioned" in key.references and "two" not in key.references
 
 
