@@ -69,6 +69,19 @@ def measure_storage(banks: Sequence[SourceBank], *, dim: int = DIM, report: Call
     }
 
 
+def summarise_storage(paths: Sequence[Path]) -> dict[str, Any]:
+    """What banks take on disk as they are, all their versions and indexes included; directories that are not there are left out. Empty where none is.
+
+    Returns:
+        ``{n, mean_bytes, total_bytes, by_kind}``, with bytes by kind of file.
+    """
+    sizes = [count_bytes(path) for path in paths if path.is_dir()]
+    if not sizes:
+        return {}
+    by_kind = sum(sizes, Counter())
+    return {"n": len(sizes), "mean_bytes": by_kind.total() / len(sizes), "total_bytes": by_kind.total(), "by_kind": dict(sorted(by_kind.items()))}
+
+
 def count_bytes(path: Path) -> Counter[str]:
     """Bytes of a bank's files by kind."""
     sizes: Counter[str] = Counter()

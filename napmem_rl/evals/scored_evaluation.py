@@ -16,6 +16,7 @@ from napmem_rl.data.control_files import FunctionKey
 from napmem_rl.errors import DataError
 from napmem_rl.evals.answer_log import load_answers
 from napmem_rl.evals.evaluation import NotAsked
+from napmem_rl.evals.memory_storage import summarise_storage
 from napmem_rl.evals.navigation import score_function_calls, summarise_navigation
 from napmem_rl.evals.policies.registry import NAVIGATING
 from napmem_rl.evals.prepared import Benchmark
@@ -151,6 +152,7 @@ async def _score_benchmark(
         not_asked=mine,
         navigation=summarise_navigation(episodes) if episodes else {},
         corpus=figures,
+        storage=summarise_storage([find_bank_dir(benchmark.banks_dir, bank_id) for bank_id in sorted({task.bank_id for task, _ in benchmark.items})]),
     )
 
 

@@ -37,6 +37,7 @@ class BenchmarkResult:
     not_asked: Sequence[NotAsked]
     navigation: Mapping[str, Any] = field(default_factory=dict)
     corpus: Mapping[str, Any] = field(default_factory=dict)  # metrics that are one value for all answers
+    storage: Mapping[str, Any] = field(default_factory=dict)  # of the banks that were asked about, on disk
 
 
 def build_summary(
@@ -111,6 +112,7 @@ def _summarise(result: BenchmarkResult, seed: int) -> dict[str, Any]:
         "scores": scores,
         "corpus": dict(result.corpus),
         "cost": _summarise_cost(whole),
+        "storage": dict(result.storage),
         "cost_by_category": {category: _summarise_cost(rows) for category, rows in _group(whole, categories).items()},
         "tool_use": summarise_tool_use(whole),
         "navigation": dict(result.navigation),

@@ -126,6 +126,9 @@ def _cost(part: Summary) -> Iterator[str]:
     yield from _table(("", "mean", "median", "95th percentile", "total", "n"), rows)
     if unknown and part["num_answers"]:
         yield from ("", f"Not told by the engine: {', '.join(unknown)}.")
+    storage = part["storage"]
+    if storage:
+        yield from ("", f"Memory on disk: {storage['n']} banks, {storage['mean_bytes'] / 1e6:.3g} MB each, with all versions and indexes.")
 
 
 def _tool_use(part: Summary) -> Iterator[str]:
