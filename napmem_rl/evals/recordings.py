@@ -124,6 +124,8 @@ def check_replayable(recording: Recording) -> None:
     if prompt is None:
         fix = "Answers of a policy without tools are one prompt; `napmem counterfactual` asks it again."
         raise ReplayError.of(what, "is no episode with tools", fix=fix)
+    if prompt.version.partition("-")[0] != PROMPT_VERSION.partition("-")[0]:
+        raise ReplayError.of(what, "is of another system", got=prompt.version, expected="an episode of NapMem", fix="Only those are replayed.")
     if prompt.version != PROMPT_VERSION:
         raise ReplayError.of(what, "was recorded with other prompts", got=prompt.version, expected=PROMPT_VERSION, fix="Check out the code of the recording.")
     unknown = [name for name in prompt.tool_names if find_tool(name, (*MEMORY_TOOLS, *recording.functions)) is None]

@@ -116,6 +116,8 @@ def test_what_a_recording_lacks_is_said_with_exit_status_2(capsys, tmp_path, mak
     edit_line(path, lambda line: line["prompt"].__setitem__("version", "napmem-0"))
     status, found = replay(capsys, tmp_path)
     assert status == 2 and "other prompts" in found["reason"] and "napmem-0" in found["reason"]
+    edit_line(path, lambda line: line["prompt"].__setitem__("version", "other-1"))
+    assert "is of another system" in replay(capsys, tmp_path)[1]["reason"]
     edit_line(path, lambda line: line["prompt"].__setitem__("version", "napmem-1"))
     (tmp_path / "policy").rename(tmp_path / "moved")
     status, found = replay(capsys, tmp_path)
