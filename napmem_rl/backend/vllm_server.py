@@ -7,6 +7,7 @@ as ids, and what was sampled comes back as ids.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -32,6 +33,8 @@ LOG_LINES = 25  # of the server's log, in errors
 CPU_KV_CACHE_GB = 2
 MIN_BATCHED_TOKENS = 4096  # of one forward on the CPU
 _POLL_S = 0.5
+_SET_DEATH_SIGNAL = 1  # of prctl(2), Linux
+_LIBC = ctypes.CDLL(None)  # loaded here, not between fork and exec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +89,12 @@ def run_vllm(model: Path, *, size: ServerSize, log: Path, start_timeout_s: float
     port = _find_free_port(host)
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            build_command(model, size=size, host=host, port=port), stdout=output, stderr=subprocess.STDOUT, env=_build_env(), start_new_session=True
+            build_command(model, size=size, host=host, port=port),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=_build_env(),
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
         )
     try:
         _wait_until_ready(process, f"http://{host}:{port}", log, start_timeout_s)
@@ -147,6 +155,11 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path, tim
 def read_tail(log: Path, lines: int = LOG_LINES) -> str:
     """The last lines of a log."""
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+
+def _end_with_parent() -> None:
+    """In the new process: end when the one that started it is gone, also where that was killed and ran no cleanup."""
+    _LIBC.prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

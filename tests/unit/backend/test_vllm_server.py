@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import socket
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -55,6 +59,30 @@ def test_a_server_that_never_gets_ready_is_given_up_and_ended(tmp_path: Path, mo
     with pytest.raises(BackendError, match=r"not ready within 2 s(.|\n)*compiling"):
         with run_vllm(tmp_path, size=ServerSize(max_context=64), log=tmp_path / "vllm.log", start_timeout_s=2):
             pass
+
+
+def test_a_server_ends_with_the_process_that_started_it_also_where_that_is_killed(tmp_path: Path) -> None:
+    code = f"""
+import os, signal, sys
+from pathlib import Path
+import napmem_rl.backend.vllm_server as server
+server.build_command = lambda model, *, size, host, port: [sys.executable, "-c", {READY!r}, str(port)]
+with server.run_vllm(Path("."), size=server.ServerSize(max_context=64), log=Path({str(tmp_path / "log")!r}), start_timeout_s=60) as url:
+    print(url, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    host, port = done.stdout.strip().removeprefix("http://").removesuffix("/v1").split(":")
+    deadline = time.monotonic() + 30
+    while is_open(host, int(port)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not is_open(host, int(port))
+
+
+def is_open(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
 
 
 def test_the_command_names_checkpoint_and_limits_and_takes_no_defaults_of_the_checkpoint() -> None:
