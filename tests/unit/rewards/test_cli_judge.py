@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,14 @@ def test_agreement_is_printed_as_lines_and_as_json(capsys: pytest.CaptureFixture
     assert json.loads(out)["judge"]["num_false_rejects"] == 1 and json.loads(out)["fleiss"]["n"] == 10
     status, _, err = run(capsys, "agreement", "--labels", "none.jsonl")
     assert status == 1 and "cannot be read" in err
+
+
+def test_the_page_on_evaluation_shows_what_the_commands_print(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    _, out, _ = run(capsys, "calibrate")
+    assert ("text", out) in blocks
+    labels = next(block for language, block in blocks if language == "json" and '"labels"' in block)
+    Path("labels.jsonl").write_text(labels, encoding="utf-8")
+    _, out, _ = run(capsys, "agreement", "--labels", "labels.jsonl")
+    assert ("text", out) in blocks
