@@ -63,7 +63,7 @@ def render_evaluation_page(summary: Mapping[str, Any], results: Sequence[Benchma
 def _overview(summary: Mapping[str, Any]) -> str:
     facts = [(name, value) for name, value in summary["policy"]["facts"].items() if value not in (None, "", {}, [])]
     listed = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts)
-    judge = f"Judge: {summary['judge'].get('name') or 'none'}. {summary['judge'].get('calibration_line') or ''}"
+    judge = summary["judge"].get("calibration_line") or f"judge {summary['judge'].get('name')}"
     notices = list(summary["notes"])
     if not summary["is_complete"]:
         notices.insert(0, "Not complete: some attempts have no answer, see the counts. The same command goes on.")

@@ -16,6 +16,7 @@ from napmem_rl.evals.answer_log import is_error
 from napmem_rl.evals.evaluation import NotAsked
 from napmem_rl.evals.prepared import Benchmark
 from napmem_rl.evals.result_rows import AnswerRow, ScoreRow
+from napmem_rl.rewards.judge import LexicalJudge
 from napmem_rl.schema import Level
 
 FORMAT = 1
@@ -76,11 +77,14 @@ def render_summary(summary: Mapping[str, Any]) -> str:
     return json.dumps(_round(summary), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def find_main_metric(names: Iterable[str]) -> str | None:
-    """The metric that stands for the others in plots; None where nothing was scored."""
+def find_main_metric(names: Iterable[str], *, is_strict: bool = False) -> str | None:
+    """The metric that stands for the others in plots; None where nothing was scored.
+
+    `is_strict`: the judge is the lexical one, which rejects most answers of models that speak in sentences; then a measure of words comes before it.
+    """
     known = set(names)
-    judged = sorted(name for name in known if name.startswith("judge"))
-    return next((name for name in (*MAIN_METRICS, *judged) if name in known), min(known, default=None))
+    order = [*(name for name in MAIN_METRICS if name != "judge"), "judge"] if is_strict else MAIN_METRICS
+    return next((name for name in order if name in known), min(known, default=None))
 
 
 def sort_metrics(names: Iterable[str]) -> list[str]:
@@ -108,7 +112,9 @@ def _summarise(result: BenchmarkResult, seed: int) -> dict[str, Any]:
         "errors": _count_errors(failed),
         "not_asked": _count_not_asked(result.not_asked),
         "statuses": dict(sorted(Counter(row.trajectory["status"] for row in result.answers).items())),
-        "main_metric": find_main_metric(name for name, metric in scores["overall"].items() if metric["interval"]),
+        "main_metric": find_main_metric(
+            (name for name, metric in scores["overall"].items() if metric["interval"]), is_strict=all(row.judge == LexicalJudge.name for row in result.scores)
+        ),
         "scores": scores,
         "corpus": dict(result.corpus),
         "cost": _summarise_cost(whole),

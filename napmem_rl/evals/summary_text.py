@@ -52,7 +52,8 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield f"# {summary['policy']['name']}"
     yield ""
     yield f"Policy: {'; '.join(describe_policy(summary)) or 'no facts'}."
-    yield f"Judge: {summary['judge'].get('name') or 'none'}. {summary['judge'].get('calibration_line') or ''}".rstrip()
+    line = summary["judge"].get("calibration_line") or f"judge {summary['judge'].get('name')}"
+    yield f"{line[0].upper()}{line[1:]}."
     yield "Scores are means with 95% intervals that resample groups (conversations or users); n is the number of answers."
     if not summary["is_complete"]:
         yield ""

@@ -135,7 +135,8 @@ def test_the_page_of_many_questions_shows_those_that_went_wrong_of_every_type(be
 def test_metrics_stand_in_the_order_in_which_they_are_read() -> None:
     names = ["recall@20", "recall@5", "token_f1", "exact_match", "judge", "evidence_hit"]
     assert sort_metrics(names) == ["judge", "token_f1", "exact_match", "evidence_hit", "recall@5", "recall@20"]
-    assert find_main_metric(names) == "judge" and find_main_metric(["recall@5", "bleu4"]) == "bleu4" and find_main_metric([]) is None
+    assert find_main_metric(names) == "judge" and find_main_metric(names, is_strict=True) == "token_f1"
+    assert find_main_metric(["recall@5", "bleu4"]) == "bleu4" and find_main_metric([]) is None
 
 
 def test_an_evaluation_of_nothing_still_has_a_page(benchmark: Benchmark, tmp_path: Path) -> None:
