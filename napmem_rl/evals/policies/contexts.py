@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from napmem_rl.errors import DataError
 from napmem_rl.memory.bank import MemoryBank
@@ -70,10 +71,15 @@ class FullContext(_Stateless):
 
     has_memory = True
 
+    def __init__(self) -> None:
+        self._read: WeakKeyDictionary[MemoryBank, tuple[Passage, ...]] = WeakKeyDictionary()  # newest first; read once a bank, not once a question
+
     async def find(self, task: Task, bank: MemoryBank) -> Context:
         """Every message that the moment of the question allows."""
-        visible = [as_passage(bank, message) for message in bank.messages if task.asked_at is None or message.time <= task.asked_at]
-        return Context(passages=tuple(sorted(visible, key=_reading_order, reverse=True)))
+        known = self._read.get(bank)
+        if known is None:
+            known = self._read[bank] = await asyncio.to_thread(_read_all, bank)
+        return Context(passages=tuple(passage for passage in known if task.asked_at is None or passage.time <= task.asked_at))
 
 
 class SearchContext(_Stateless):
@@ -119,8 +125,16 @@ class OracleContext(_Stateless):
 
 def as_passage(bank: MemoryBank, message: Message) -> Passage:
     """A message of a bank; an image's caption stands behind its text."""
+    return _build_passage(message, bank.position(message.message_id) or 0)
+
+
+def _read_all(bank: MemoryBank) -> tuple[Passage, ...]:
+    """All messages, newest first."""
+    return tuple(sorted((_build_passage(message, place) for place, message in enumerate(bank.messages)), key=_reading_order, reverse=True))
+
+
+def _build_passage(message: Message, place: int) -> Passage:
     text = f"{message.text} [image: {message.caption}]" if message.caption else message.text
-    place = bank.position(message.message_id) or 0
     return Passage(text=text, time=message.time, speaker=message.speaker, place=place, message_ids=(message.message_id,))
 
 

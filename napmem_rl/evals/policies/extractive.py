@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from napmem_rl.evals.policies.contexts import Passage, fit_passages
@@ -121,7 +122,7 @@ def find_date(sentence: str, said_at: str) -> str:
 
 def _find_sentence(question: str, asked: set[str], passages: Sequence[Passage]) -> _Sentence | None:
     """The sentence that fits best; equal ones put the passage that came first before others. None where no word is shared."""
-    stems = [set(tokenize_words(passage.text)) for passage in passages]
+    stems = [_find_stems(passage.text) for passage in passages]
     counts = Counter(word for words in stems for word in words)
     weights = {word: math.log(1 + (1 + len(passages)) / (1 + counts[word])) for word in asked}
     total = sum(weights.values()) or 1.0
@@ -130,16 +131,27 @@ def _find_sentence(question: str, asked: set[str], passages: Sequence[Passage]) 
     best: _Sentence | None = None
     for index, passage in enumerate(passages):
         before = by_place.get(passage.place - 1)
-        around = stems[index] | (stems[before] if before is not None else set())
+        around = stems[index] | (stems[before] if before is not None else frozenset())
         speaker = passage.speaker.split()[0].lower() if passage.speaker.split() else ""
         bonus = _SPEAKER * total if speaker in names else 0.0
-        for text in split_sentences(passage.text):
-            own = set(tokenize_words(text)) & asked
+        for text in _split(passage.text):
+            own = _find_stems(text) & asked
             shared = sum(weights[word] for word in own) + _NEARBY * sum(weights[word] for word in (around & asked) - own)
             score = (shared + bonus) * (_ASKS if is_question(text) else 1.0) if shared > 0 else 0.0
             if score > (best.score if best else 0.0):
                 best = _Sentence(text, passage, score)
     return best
+
+
+@lru_cache(maxsize=100_000)
+def _find_stems(text: str) -> frozenset[str]:
+    """A bank's passages are read again at each of its questions."""
+    return frozenset(tokenize_words(text))
+
+
+@lru_cache(maxsize=50_000)
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(split_sentences(text))
 
 
 def _find_part(sentence: str, asked: set[str]) -> str:
@@ -162,7 +174,7 @@ def _is_edge(word: str, asked: set[str]) -> bool:
 
 def _choose_option(task: Task, passages: Sequence[Passage], asked: set[str]) -> str:
     """The letter of the option that shares most with one passage, where the passage shares something with the question or the option does."""
-    stems = [set(tokenize_words(passage.text)) for passage in passages]
+    stems = [_find_stems(passage.text) for passage in passages]
     counts = Counter(word for words in stems for word in words)
 
     def score(option: str) -> float:
