@@ -1,0 +1,42 @@
+"""Which of the memories that a search showed were of use later in a trajectory: rewards for a reranker, in any system.
+
+A memory counts as used where a later turn of the policy names its id: in a call that opens it (get_records, get_conversation), in a packet that cites it, in an
+answer. Trajectories that failed by our fault teach nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from napmem_rl.schema import Trajectory
+
+_ID = re.compile(r"\b(?:msg|rec|trk):[\w.#-]*\w")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchUse:
+    """One search: what was asked, what was shown, what of it was used.
+
+    Example: SearchUse(query="move to Oslo", item_ids=("rec:7", "rec:9"), used=(True, False))
+    """
+
+    query: str
+    item_ids: tuple[str, ...]  # [M]
+    used: tuple[bool, ...]  # [M]
+
+
+def find_search_uses(trajectory: Trajectory) -> list[SearchUse]:
+    """Every search of a trajectory that showed something, with what the turns after it named."""
+    if trajectory.status.is_ours:
+        return []
+    named_after: set[str] = set()
+    uses: list[SearchUse] = []
+    for turn in reversed(trajectory.turns):
+        for result in reversed(turn.tool_results):
+            query = result.call.arguments.get("query")
+            if isinstance(query, str) and result.item_ids:
+                used = tuple(item_id in named_after for item_id in result.item_ids)
+                uses.append(SearchUse(query=query, item_ids=result.item_ids, used=used))
+        named_after |= set(_ID.findall(turn.text))
+    return uses[::-1]
