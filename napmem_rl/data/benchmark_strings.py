@@ -1,4 +1,4 @@
-"""A scan of prompts, recipes and code for words of a benchmark: what stands in a prompt is known to the policy before it is asked.
+"""A scan of prompts, recipes, code, tests and docs for words of a benchmark: what stands in a prompt is known to the policy before it is asked.
 
 Questions, options and answers are cut into runs of `RUN` words (letters and digits, in lower case); a text of a file that holds one of them, over line breaks
 too, is found. A question or answer of `WHOLE` to `RUN` - 1 words is looked for as a whole. Shorter ones are words that any text may hold, and are passed over.
@@ -19,7 +19,7 @@ RUN = 8
 WHOLE = 6
 _WORD = re.compile(r"\w+")
 _SHOWN = 5
-SCANNED = ("napmem_rl/**/*.py", "launch/**/*.py", "recipes/**/*.yaml")
+SCANNED = ("napmem_rl/**/*.py", "launch/**/*.py", "tests/**/*.py", "recipes/**/*.yaml", "docs/*.md", "*.md")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def scan(files: Iterable[Path], runs: Mapping[str, str]) -> list[Finding]:
 
 
 def find_scanned_files(root: Path) -> list[Path]:
-    """Everything that may reach a policy: code with its prompts and demonstrations, and recipes."""
+    """Everything that a project holds in words: code with its prompts and demonstrations, recipes, tests and docs."""
     return sorted({path for pattern in SCANNED for path in root.glob(pattern)})
 
 
