@@ -11,7 +11,7 @@ from pathlib import Path
 
 from napmem_rl.backend.bank_search import build_search
 from napmem_rl.backend.evaluation_workers import Banks, WorkerSpec
-from napmem_rl.backend.recorded_policy import OtherPolicy, find_seed, open_model
+from napmem_rl.backend.recorded_policy import OWN_ENGINE, OtherPolicy, find_seed, list_doubts, open_model
 from napmem_rl.backend.served_policy import build_any_policy, serve_engine
 from napmem_rl.data.rows import load_rows
 from napmem_rl.errors import ReplayError
@@ -43,14 +43,15 @@ async def open_asker(recording: Recording, other: OtherPolicy, *, tokenizer: Pat
         ReplayError: the policy, the bank's version or the key is not there any more.
         NapMemError: the engine, the endpoint or the bank cannot be used.
     """
-    judge = build_judge(recording.judge)
+    judge, origin = build_judge(recording.judge), recording.origin
     try:
-        if isinstance(recording.origin, Evaluated):
-            async with _open_evaluated(recording, recording.origin, other) as (build_policy, bank, key):
-                yield Asker(build_policy, judge, task=recording.trajectory.task, key=key, bank=bank, seed=find_seed(recording))
+        if isinstance(origin, Evaluated):
+            opening, engine = _open_evaluated(recording, origin, other), other.engine or origin.recipe.policy.engine
         else:
-            async with _open_trained(recording, recording.origin, other, tokenizer, banks) as (build_policy, bank, key):
-                yield Asker(build_policy, judge, task=recording.trajectory.task, key=key, bank=bank, seed=find_seed(recording))
+            opening, engine = _open_trained(recording, origin, other, tokenizer, banks), OWN_ENGINE
+        async with opening as (build_policy, bank, key):
+            asked = {"task": recording.trajectory.task, "key": key, "bank": bank, "seed": find_seed(recording)}
+            yield Asker(build_policy, judge, **asked, notes=list_doubts(recording, engine))
     finally:
         if isinstance(judge, LLMJudge):
             await judge.close()
@@ -59,6 +60,8 @@ async def open_asker(recording: Recording, other: OtherPolicy, *, tokenizer: Pat
 @contextlib.asynccontextmanager
 async def _open_evaluated(recording: Recording, origin: Evaluated, other: OtherPolicy) -> AsyncIterator[tuple[BuildPolicy, MemoryBank, AnswerKey]]:
     benchmark, task = await asyncio.to_thread(load_benchmark, origin), recording.trajectory.task
+    if benchmark.sha256 != origin.data_hash:
+        raise ReplayError.of(f"questions at {origin.data_dir}", "are not those that were evaluated", fix="Evaluate again.")
     if task.task_id not in benchmark.keys:
         raise ReplayError.of(f"task {task.task_id}", f"is not among the questions of {origin.data_dir} any more")
     recipe = replace(origin.recipe, policy=other.apply(origin.recipe.policy))

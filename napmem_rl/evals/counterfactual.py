@@ -52,6 +52,7 @@ class Counterfactual:
     recorded_answer: str | None
     before: Answered
     after: Answered
+    notes: tuple[str, ...] = ()  # what may make the answers others than recorded, beside the memory
 
     @property
     def is_changed(self) -> bool:
@@ -68,14 +69,25 @@ class Counterfactual:
 class Asker:
     """Asks one task again and again; what is asked twice of the whole bank is asked once."""
 
-    def __init__(self, build_policy: Callable[[frozenset[str]], Policy], judge: Judge, *, task: Task, key: AnswerKey, bank: MemoryBank, seed: int) -> None:
+    def __init__(
+        self,
+        build_policy: Callable[[frozenset[str]], Policy],
+        judge: Judge,
+        *,
+        task: Task,
+        key: AnswerKey,
+        bank: MemoryBank,
+        seed: int,
+        notes: tuple[str, ...] = (),
+    ) -> None:
         """Args:
             build_policy: the policy where these items are left out; the oracle's evidence is without them.
             judge: decides before and after.
             task, key, bank, seed: what is asked.
+            notes: see `Counterfactual`.
         """
         self._build_policy, self._judge = build_policy, judge
-        self._task, self._key, self._bank, self._seed = task, key, bank, seed
+        self._task, self._key, self._bank, self._seed, self._notes = task, key, bank, seed, notes
         self._before: Answered | None = None
 
     async def ask_whole(self) -> Answered:
@@ -93,7 +105,8 @@ class Asker:
         hidden = find_hidden(self._bank, names, with_dependents=with_dependents)
         before = await self.ask_whole()
         after = await self._ask(BankWithout(self._bank, hidden), hidden.ids)
-        return Counterfactual(task=self._task, key=self._key, hidden=hidden, recorded_answer=recorded_answer, before=before, after=after)
+        asked = {"task": self._task, "key": self._key, "recorded_answer": recorded_answer, "notes": self._notes}
+        return Counterfactual(hidden=hidden, before=before, after=after, **asked)
 
     async def _ask(self, bank: Any, hidden: frozenset[str]) -> Answered:
         attempt = await self._build_policy(hidden).answer(self._task, bank, seed=self._seed)
@@ -142,7 +155,8 @@ def describe(found: Counterfactual) -> list[str]:
         lines.append(f"evidence  in context: {counts[0]} of {len(evidence)} gold messages before, {counts[1]} after")
     changes = find_call_changes(found.before.attempt, found.after.attempt)
     lines += ["calls     that changed:", *(f"  {line}" for line in changes)] if changes else ["calls     the same"]
-    return [*lines, f"result    the answer {'changes' if found.is_changed else 'stays'}: {_conclude(found)}"]
+    lines.append(f"result    the answer {'changes' if found.is_changed else 'stays'}: {_conclude(found)}")
+    return [*lines, *(f"note      {note}" for note in found.notes)]
 
 
 def _conclude(found: Counterfactual) -> str:
@@ -177,7 +191,7 @@ def as_json(found: Counterfactual) -> dict[str, Any]:
     }
     hidden = {"dropped": list(found.hidden.dropped), "dependents": list(found.hidden.dependents), "edited_files": list(found.hidden.edited)}
     head = {"task_id": found.task.task_id, "question": found.task.question, **hidden, "recorded_answer": found.recorded_answer}
-    return {**head, **sides, "evidence": list(evidence), "was_read": list(found.was_read), "is_changed": found.is_changed}
+    return {**head, **sides, "evidence": list(evidence), "was_read": list(found.was_read), "is_changed": found.is_changed, "notes": list(found.notes)}
 
 
 def describe_each(found: Sequence[Counterfactual]) -> list[str]:

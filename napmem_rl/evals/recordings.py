@@ -82,6 +82,8 @@ class Evaluated:
     row: AnswerRow
     data_dir: Path  # of its benchmark: keys and banks
     split: str
+    model_hash: str | None  # `fingerprint_model` of its checkpoint
+    data_hash: str  # `Benchmark.sha256` of its questions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,7 +229,9 @@ def _load_evaluated(directory: Path, task_id: str, choice: Choice) -> Recording:
     row = _choose_answer(directory, settings["directories"], task_id, choice)
     place = f"{row.benchmark}/{ANSWERS}, task {row.task_id}, sample {row.sample}"
     trajectory = read_trajectory(row.trajectory, what=place)
-    data_dir, split = Path(settings["directories"][row.benchmark]), settings[DECIDES_ANSWERS][BENCHMARKS][row.benchmark]["split"]
+    data_dir, decided = Path(settings["directories"][row.benchmark]), settings[DECIDES_ANSWERS]
+    data = decided[BENCHMARKS][row.benchmark]
+    hashes = {"model_hash": decided["model_sha256"], "data_hash": data["data_sha256"]}
     return Recording(
         place=place,
         trajectory=trajectory,
@@ -238,8 +242,8 @@ def _load_evaluated(directory: Path, task_id: str, choice: Choice) -> Recording:
         tokenizer=recipe.policy.model,
         template_kwargs={},
         earned=None,
-        origin=Evaluated(run_dir=directory, recipe=recipe, row=row, data_dir=data_dir, split=split),
-        functions=_find_functions(trajectory, data_dir, split),
+        origin=Evaluated(run_dir=directory, recipe=recipe, row=row, data_dir=data_dir, split=data["split"], **hashes),
+        functions=_find_functions(trajectory, data_dir, data["split"]),
     )
 
 
@@ -255,15 +259,11 @@ def read_recipe(settings: Mapping[str, Any], directory: Path) -> EvaluationRecip
     """The recipe that an evaluation.yaml holds. Raises ReplayError where it is of another version."""
     given = settings["recipe"]
     try:
-        sections = {name: cls(**{key: _as_tuple(value) for key, value in given[name].items()}) for name, cls in SECTIONS.items()}
+        values = {name: {key: tuple(value) if isinstance(value, list) else value for key, value in given[name].items()} for name in SECTIONS}
+        sections = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
         return EvaluationRecipe(source=str(directory), benchmarks=given[BENCHMARKS], **sections)
     except (KeyError, TypeError) as error:
         raise ReplayError.of(f"evaluation {directory}, {SETTINGS}", f"is of another version ({error})") from error
-
-
-def _as_tuple(value: Any) -> Any:
-    """YAML's lists are our tuples."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _choose_answer(directory: Path, benchmarks: Mapping[str, str], task_id: str, choice: Choice) -> AnswerRow:

@@ -34,7 +34,10 @@ async def compare_scores(origin: Evaluated, again: Trajectory) -> tuple[Differen
         return None, "no score was recorded, so none is compared"
     if not (origin.data_dir / META).is_file():
         return None, f"scores are not compared: the questions are not at {origin.data_dir} any more"
-    keys = (await asyncio.to_thread(load_benchmark, origin)).keys
+    benchmark = await asyncio.to_thread(load_benchmark, origin)
+    if benchmark.sha256 != origin.data_hash:
+        return None, f"scores are not compared: the questions at {origin.data_dir} are not those that were evaluated"
+    keys = benchmark.keys
     if again.task.task_id not in keys:
         return None, "scores are not compared: the benchmark does not hold this question any more"
     evaluation = origin.recipe.evaluation

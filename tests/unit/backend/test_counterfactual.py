@@ -70,6 +70,13 @@ def test_banks_stay_as_they_are(capsys, passive, tmp_path):
     assert {path: path.read_bytes() for path in (tmp_path / "data" / "banks").rglob("*") if path.is_file()} == before
 
 
+def test_questions_that_changed_since_are_not_asked(capsys, passive, tmp_path):
+    meta = tmp_path / "data" / "data.json"
+    meta.write_text(meta.read_text().replace("handmade", "otherwise"))
+    status, found = run(capsys, "counterfactual", passive, "--drop", "msg:0")
+    assert status == 2 and "are not those that were evaluated" in found["reason"]
+
+
 def test_the_oracle_is_handed_what_is_left_of_its_evidence(capsys, tmp_path):
     out = record(tmp_path, "oracle", "policy.engine=extractive")
     status, found = run(capsys, "counterfactual", out, "--drop", "msg:0")
@@ -126,6 +133,9 @@ def test_a_changed_score_or_token_of_an_evaluation_is_named(capsys, navigated):
     scores.write_text(scores.read_text().replace('"token_f1": 0.0', '"token_f1": 0.5'))
     status, found = run(capsys, "replay", navigated)
     assert status == 1 and found["difference"]["part"] == "score token_f1" and found["difference"]["recorded"] == "0.5"
+    policy = next((navigated.parent / "policy").glob("*.safetensors"))
+    policy.write_bytes(policy.read_bytes()[:-4] + b"\0\0\0\0")
+    assert "are not those that were evaluated" in " ".join(run(capsys, "replay", navigated, "--model")[1]["notes"])
     (answers,) = navigated.glob("*/answers.jsonl")
     rows = [json.loads(line) for line in answers.read_text().splitlines()]
     for row in rows:
