@@ -5,8 +5,8 @@ gives better scores and nothing else does. How it picks:
 
 1. The sentence with the most of the question's words, rarer words counting more; words elsewhere in the same passage, or in the passage said just before, count
    less, and so does a sentence that itself asks. A speaker whom the question names is preferred.
-2. Of that sentence, by the kind of question: a date for "when" (relative ones are reckoned from the passage's own), a number for "how many", otherwise the part
-   between commas and conjunctions with the most words that the question did not have.
+2. Of that sentence, by the kind of question: a date for "when" (relative ones are reckoned from the passage's own), a number for "how many",
+   "Yes" for a question of yes or no, otherwise the part between commas and conjunctions with the most words that the question did not have.
 3. An option of a multiple choice by the words it shares with the passages. Where there is nothing to read, or nothing in common, "not mentioned".
 """
 
