@@ -1,7 +1,7 @@
-"""Repeat a measured result: `python launch/reproduce.py quickstart [--seeds N] [--first-seed N] [--steps N]`, or `python launch/reproduce.py evaluation`.
+"""Repeat a measured result: `python launch/reproduce.py quickstart [--seeds N] [--first-seed N] [--steps N]`, or with `evaluation`, or `rmm`.
 
-quickstart runs it once a seed and puts the results side by side. evaluation measures baselines on LoCoMo and LongMemEval; NAPMEM_DATA names their directory.
-Both write runs/reproduce-<what>/table.json and their table in docs/reproduce.md, and go on where an earlier run was stopped.
+quickstart runs it once a seed and puts the results side by side. evaluation measures baselines on LoCoMo and LongMemEval, rmm what
+a reranker learns there from simulated citations; NAPMEM_DATA names their directory. All write runs/reproduce-<what>/table.json and their table in docs/reproduce.md, and go on where an earlier run was stopped.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from napmem_rl.backend.reproduction import reproduce_evaluation, reproduce_quickstart
 from napmem_rl.errors import NapMemError
+from napmem_rl.evals.reproduce_rmm import print_rmm
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,10 +21,11 @@ ROOT = Path(__file__).resolve().parents[1]
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """What to run, which seeds and how many steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["quickstart", "evaluation"])
-    parser.add_argument("--seeds", type=_positive, default=3, help="quickstart: how many (default: 3)")
-    parser.add_argument("--first-seed", type=int, default=0, help="quickstart: the first one")
+    parser.add_argument("what", choices=["quickstart", "evaluation", "rmm"])
+    parser.add_argument("--seeds", type=_positive, default=3, help="quickstart, rmm: how many (default: 3)")
+    parser.add_argument("--first-seed", type=int, default=0, help="quickstart, rmm: the first one")
     parser.add_argument("--steps", type=_positive, default=None, help="quickstart: GRPO steps (default: the recipe's)")
+    parser.add_argument("--json", action="store_true", help="rmm: the table as JSON, progress on stderr")
     return parser.parse_args(arguments)
 
 
@@ -40,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if args.what == "evaluation":
             return reproduce_evaluation(ROOT)
+        if args.what == "rmm":
+            return print_rmm(ROOT, range(args.first_seed, args.first_seed + args.seeds), as_json=args.json)
         return reproduce_quickstart(ROOT, range(args.first_seed, args.first_seed + args.seeds), steps=args.steps)
     except NapMemError as error:
         print(f"error: {error}", file=sys.stderr)

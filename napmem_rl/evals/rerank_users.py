@@ -1,7 +1,7 @@
 """Users with questions, ready for a reranker: what each memory is searched by, which memories hold gold evidence, and the retriever's candidates.
 
-A memory is one message (LoCoMo, where both speakers are people), or one exchange (LongMemEval): what the user said, cut as a summary would be, is what searches
-look at; it holds that message and the replies to it. Candidates are the K memories nearest to the question by the encoder, as in the paper.
+A memory is one message as a bank indexes it (LoCoMo, where both speakers are people), or one exchange (LongMemEval): what the user said, cut as a summary would
+be, is what searches look at; it holds that message and the replies to it. Candidates are the K memories nearest to the question by the encoder.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from napmem_rl.atomic import open_replacement
 from napmem_rl.data.source import DataSource, SourceBank
+from napmem_rl.memory.bank_tables import render_message_passage
 from napmem_rl.memory.writers.sentences import cut_at_word
 from napmem_rl.retrieval.encoder import Encoder
 from napmem_rl.schema import Message
@@ -95,7 +96,7 @@ def encode_texts(encoder: Encoder, texts: Sequence[str], *, store: Path | None, 
 
 def _list_memories(bank: SourceBank, *, by_exchange: bool) -> Iterator[_Memory]:
     if not by_exchange:
-        yield from (_Memory(key=_render(message), message_ids=frozenset({message.message_id})) for message in bank.messages)
+        yield from (_Memory(key=render_message_passage(message), message_ids=frozenset({message.message_id})) for message in bank.messages)
         return
     open_exchange: list[Message] = []
     for message in bank.messages:
@@ -110,8 +111,3 @@ def _list_memories(bank: SourceBank, *, by_exchange: bool) -> Iterator[_Memory]:
 
 def _as_exchange(messages: Sequence[Message]) -> _Memory:
     return _Memory(key=cut_at_word(messages[0].text, MAX_KEY_CHARS), message_ids=frozenset(message.message_id for message in messages))
-
-
-def _render(message: Message) -> str:
-    shared = f" [shares {message.caption}]" if message.caption else ""
-    return cut_at_word(f"{message.speaker}: {message.text}{shared}", MAX_KEY_CHARS)

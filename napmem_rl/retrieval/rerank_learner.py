@@ -35,6 +35,7 @@ class RerankSettings:
     tau: float = 0.5
     baseline: float = 0.5  # b
     learning_rate: float = 1e-3  # eta
+    decay_updates: int | None = None  # the rate falls linearly to 0 over so many updates; None keeps it, as in the paper
     init_std: float = 0.01  # of the maps' first entries
     sampling: str = Sampling.PLACKETT_LUCE  # plackett_luce | printed
     seed: int = 0
@@ -43,6 +44,8 @@ class RerankSettings:
         for name in ("num_candidates", "num_chosen", "batch_size", "tau", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise ConfigError.of(f"reranker, {name}", "is not above 0", got=getattr(self, name))
+        if self.decay_updates is not None and self.decay_updates < 1:
+            raise ConfigError.of("reranker, decay_updates", "is not above 0", got=self.decay_updates, expected="a number of updates, or null")
         if self.num_chosen > self.num_candidates:
             raise ConfigError.of("reranker, num_chosen", "is above num_candidates", got=self.num_chosen, expected=f"at most {self.num_candidates}")
         if self.init_std < 0 or not np.isfinite([self.baseline, self.init_std, self.tau, self.learning_rate]).all():
@@ -196,9 +199,15 @@ class RerankLearner:
         gradient = compute_score_gradient(scores, reranking.choice.chosen, weights, tau=self.settings.tau, noise=reranking.choice.noise)
         self._batch.append(self.reranker.find_direction(reranking.query, reranking.memories, gradient))
         if len(self._batch) >= self.settings.batch_size:
-            self.reranker.update(self._batch, self.settings.learning_rate)
+            self.reranker.update(self._batch, self._find_rate())
             self._batch = []
             self.counts.num_updates += 1
+
+    def _find_rate(self) -> float:
+        """The rate of the next update."""
+        settings = self.settings
+        left = 1.0 if settings.decay_updates is None else max(0.0, 1 - self.counts.num_updates / settings.decay_updates)
+        return settings.learning_rate * left
 
     def _count(self, num_cited: int, num_shown: int) -> None:
         counts = self.counts

@@ -1,0 +1,166 @@
+"""Does a reranker that learns from citations find more evidence? On questions whose gold evidence is known, with simulated citations.
+
+The citer is simulated throughout: it cites a shown memory if and only if that memory holds gold evidence, and each verdict is flipped with a probability. Arms:
+
+- `learned`: learns on the users of all folds but one, is measured on the users of that fold, whom it never saw (groups share what was said, and stay together);
+- `random_citations`: the same with citations by chance, as many on average: must not improve;
+- `seen`: the learned reranker on the questions that it learned from;
+- `own_first_half`, `own_second_half`: a reranker for each user alone, that learns on the first half of the user's questions and is measured on either half.
+
+Measured is recall@M by the deterministic top M, against the retriever's own order and the best that any order of its K candidates could reach; `closed` is
+the share of the gap between the two. Intervals are bootstrapped over groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from napmem_rl.evals.rerank_users import RerankCase
+from napmem_rl.retrieval.rerank_learner import RerankLearner, RerankSettings
+
+ARMS = ("learned", "random_citations", "seen", "own_first_half", "own_second_half")
+NUM_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProofSettings:
+    """How a proof is run. Against the paper: a baseline near the mean reward, larger batches, a higher rate that falls to 0, several passes."""
+
+    learner: RerankSettings = field(default_factory=lambda: RerankSettings(baseline=-0.7, batch_size=32, learning_rate=0.05, init_std=0.001))
+    passes: int = 20  # over the training questions
+    flip: float = 0.1  # of a simulated verdict
+    num_folds: int = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recalls:
+    """Recall@M of each case, in order; NaN for cases that an arm does not measure."""
+
+    retriever: np.ndarray  # [n]
+    oracle: np.ndarray  # [n]
+    arms: dict[str, np.ndarray]  # name -> [n]
+
+
+def run_proof(cases: Sequence[RerankCase], settings: ProofSettings, *, seed: int, report: Callable[[str], None]) -> Recalls:
+    """All arms for one seed."""
+    num = settings.learner.num_chosen
+    everyone = np.arange(len(cases))
+    recalls = {name: np.full(len(cases), np.nan) for name in ARMS}
+    seen: list[np.ndarray] = []
+    for number, fold in enumerate(split_folds([case.group for case in cases], settings.num_folds)):
+        is_held_out = np.isin(everyone, fold)
+        train = [cases[index] for index in everyone[~is_held_out]]
+        learner = learn_from_citations(train, settings, seed=seed)
+        recalls["learned"][fold] = measure_recall([cases[index] for index in fold], learner)
+        seen.append(np.where(is_held_out, np.nan, 0.0))
+        seen[-1][~is_held_out] = measure_recall(train, learner)
+        by_chance = learn_from_citations(train, settings, seed=seed, by_chance=True)
+        recalls["random_citations"][fold] = measure_recall([cases[index] for index in fold], by_chance)
+        report(f"seed {seed}, fold {number + 1}: {len(train)} questions to learn from, {len(fold)} held out")
+    recalls["seen"] = np.nanmean(seen, axis=0)
+    for user in dict.fromkeys(case.user for case in cases):
+        _run_user(cases, np.array([index for index in everyone if cases[index].user == user]), settings, seed, recalls)
+    retriever = np.array([case.is_gold[:num].sum() / case.num_gold for case in cases])
+    oracle = np.array([min(num, case.is_gold.sum()) / case.num_gold for case in cases])
+    return Recalls(retriever=retriever, oracle=oracle, arms=recalls)
+
+
+def learn_from_citations(cases: Sequence[RerankCase], settings: ProofSettings, *, seed: int, by_chance: bool = False) -> RerankLearner:
+    """A learner after so many passes over some questions, in an order of chance, with simulated citations."""
+    total = settings.passes * len(cases) // settings.learner.batch_size
+    learner = RerankLearner(cases[0].memories.shape[1], replace(settings.learner, seed=seed, decay_updates=max(total, 1)))
+    rng = np.random.default_rng([seed, 1])
+    rate = float(np.mean([case.is_gold.mean() for case in cases]))  # of gold among candidates
+    rate = rate * (1 - settings.flip) + (1 - rate) * settings.flip
+    for _ in range(settings.passes):
+        for index in rng.permutation(len(cases)):
+            case = cases[index]
+            reranking = learner.draw(range(len(case.memories)), case.query, case.memories)
+            draws = rng.random(len(reranking.choice.chosen))
+            cited = draws < rate if by_chance else case.is_gold[reranking.choice.chosen] ^ (draws < settings.flip)
+            learner.learn(reranking, cited.tolist())
+    return learner
+
+
+def measure_recall(cases: Sequence[RerankCase], learner: RerankLearner) -> np.ndarray:
+    """Recall@M of the deterministic top M, [n]."""
+    found = [case.is_gold[learner.rank(range(len(case.memories)), case.query, case.memories).choice.chosen].sum() / case.num_gold for case in cases]
+    return np.array(found, dtype=float)
+
+
+def split_folds(groups: Sequence[str], num_folds: int) -> list[np.ndarray]:
+    """Positions of the cases of each fold; a group is in one fold, groups are dealt out in order of their names."""
+    names = sorted(set(groups))
+    of_group = {name: number % num_folds for number, name in enumerate(names)}
+    folds = np.array([of_group[group] for group in groups])
+    return [np.flatnonzero(folds == number) for number in range(num_folds) if (folds == number).any()]
+
+
+def summarise(cases: Sequence[RerankCase], runs: Sequence[Recalls], *, seed: int = 0) -> dict[str, Any]:
+    """Means over seeds, for each arm: recall, share of the gap that is closed, its 95% interval over groups, and by seed."""
+    groups = np.array([case.group for case in cases])
+    first = runs[0]
+    rows: dict[str, Any] = {
+        "questions": len(cases),
+        "groups": len(set(groups)),
+        "users": len({case.user for case in cases}),
+        "retriever": round(float(first.retriever.mean()), 4),
+        "oracle": round(float(first.oracle.mean()), 4),
+        "arms": {},
+    }
+    for name in ARMS:
+        values = np.mean([run.arms[name] for run in runs], axis=0)
+        is_measured = ~np.isnan(values)
+        if not is_measured.any():
+            continue
+        parts = (values - first.retriever)[is_measured], (first.oracle - first.retriever)[is_measured], groups[is_measured]
+        low, high = _bootstrap_closed(*parts, seed=seed)
+        rows["arms"][name] = {
+            "questions": int(is_measured.sum()),
+            "retriever": round(float(first.retriever[is_measured].mean()), 4),
+            "recall": round(float(values[is_measured].mean()), 4),
+            "closed": _round(_close(*parts[:2])),
+            "low": _round(low),
+            "high": _round(high),
+            "closed_by_seed": [_round(_close((run.arms[name] - first.retriever)[is_measured], parts[1])) for run in runs],
+        }
+    return rows
+
+
+def settings_as_json(settings: ProofSettings) -> dict[str, Any]:
+    """For reports; without the learner's seed, which is the run's."""
+    values = asdict(settings)
+    values["learner"].pop("seed")
+    return values
+
+
+def _run_user(cases: Sequence[RerankCase], own: np.ndarray, settings: ProofSettings, seed: int, recalls: dict[str, np.ndarray]) -> None:
+    """The two arms of a user alone; users of fewer than four questions are left out."""
+    if len(own) < 4:
+        return
+    first, second = own[: len(own) // 2], own[len(own) // 2 :]
+    learner = learn_from_citations([cases[index] for index in first], settings, seed=seed)
+    for name, half in (("own_first_half", first), ("own_second_half", second)):
+        recalls[name][half] = measure_recall([cases[index] for index in half], learner)
+
+
+def _close(gains: np.ndarray, gaps: np.ndarray) -> float:
+    return float(gains.sum() / gaps.sum()) if gaps.sum() > 0 else float("nan")
+
+
+def _bootstrap_closed(gains: np.ndarray, gaps: np.ndarray, groups: np.ndarray, *, seed: int) -> tuple[float, float]:
+    """95% interval of the share that is closed, groups drawn with replacement."""
+    names = sorted(set(groups))
+    sums = np.array([[gains[groups == name].sum(), gaps[groups == name].sum()] for name in names])
+    drawn = sums[np.random.default_rng(seed).integers(0, len(names), (NUM_RESAMPLES, len(names)))].sum(axis=1)  # [resamples, 2]
+    shares = drawn[:, 0] / np.where(drawn[:, 1] > 0, drawn[:, 1], np.nan)
+    low, high = np.nanquantile(shares, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _round(value: float) -> float:
+    return round(float(value), 4)
