@@ -144,6 +144,7 @@ def test_an_offline_wandb_run_lies_in_the_run_directory_with_the_trajectories_as
 
 def test_its_episodes_are_replayed_token_by_token_and_sampled_again_from_their_seeds(finished_job, capsys):
     first = [line for line in finished_job.trajectories("step") if line["step"] == 1]
+    assert len(first) == 16
     for line in first:
         assert replay(finished_job, line, capsys)["result"] == "equal"
     again = [replay(finished_job, line, capsys, "--model")["result"] for line in first[:8]]
