@@ -186,7 +186,7 @@ def stop_on_signal() -> Iterator[tuple[asyncio.Event, list[signal.Signals]]]:
     finally:
         for number in handled:
             loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+            signal.signal(number, before[number] or signal.SIG_DFL)  # None: set by something that is not Python
 
 
 def _this_command() -> str:
