@@ -1,7 +1,8 @@
 """Repeat a measured result: `python launch/reproduce.py quickstart [--seeds N] [--first-seed N] [--steps N]`, or with `evaluation`, or `rmm`.
 
-quickstart runs it once a seed and puts the results side by side. evaluation measures baselines on LoCoMo and LongMemEval, rmm what
-a reranker learns there from simulated citations; NAPMEM_DATA names their directory. All write runs/reproduce-<what>/table.json and their table in docs/reproduce.md, and go on where an earlier run was stopped.
+quickstart runs it once a seed and puts the results side by side. evaluation measures baselines on LoCoMo and LongMemEval, rmm what a reranker learns there from
+simulated citations; NAPMEM_DATA names their directory. All write runs/reproduce-<what>/table.json and their table in docs/reproduce.md, and go on where an
+earlier run was stopped.
 """
 
 from __future__ import annotations

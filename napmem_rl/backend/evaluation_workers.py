@@ -229,7 +229,7 @@ def start_pool(spec: WorkerSpec, *, num_workers: int, max_concurrency: int) -> I
 
     from napmem_rl.backend.death_watch import find_origin
 
-    with _ray():
+    with open_ray():
         width = max(1, -(-max_concurrency // num_workers)) + 1  # one call is asking whether it is ready
         remote = ray.remote(EvaluationWorker).options(num_cpus=0, max_restarts=MAX_RESTARTS, max_concurrency=width)
         actors = [remote.remote(spec) for _ in range(num_workers)]
@@ -245,7 +245,7 @@ def start_pool(spec: WorkerSpec, *, num_workers: int, max_concurrency: int) -> I
 
 
 @contextmanager
-def _ray() -> Iterator[None]:
+def open_ray() -> Iterator[None]:
     import ray
 
     from napmem_rl.backend.watchdog import keep_sigterm

@@ -13,14 +13,18 @@ the share of the gap between the two. Intervals are bootstrapped over groups.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from napmem_rl.errors import DataError
 from napmem_rl.evals.rerank_users import RerankCase
-from napmem_rl.retrieval.rerank_learner import RerankLearner, RerankSettings
+from napmem_rl.retrieval.choice import compute_score_gradients, draw_many, rank_top
+from napmem_rl.retrieval.rerank import ResidualReranker
+from napmem_rl.retrieval.rerank_learner import RerankSettings
 
 ARMS = ("learned", "random_citations", "seen", "own_first_half", "own_second_half")
 NUM_RESAMPLES = 2000
@@ -30,8 +34,8 @@ NUM_RESAMPLES = 2000
 class ProofSettings:
     """How a proof is run. Against the paper: a baseline near the mean reward, larger batches, a higher rate that falls to 0, several passes."""
 
-    learner: RerankSettings = field(default_factory=lambda: RerankSettings(baseline=-0.7, batch_size=32, learning_rate=0.05, init_std=0.001))
-    passes: int = 20  # over the training questions
+    learner: RerankSettings = field(default_factory=lambda: RerankSettings(baseline=-0.7, batch_size=32, learning_rate=0.02, init_std=0.001))
+    passes: int = 50  # over the training questions
     flip: float = 0.1  # of a simulated verdict
     num_folds: int = 4
 
@@ -55,11 +59,11 @@ def run_proof(cases: Sequence[RerankCase], settings: ProofSettings, *, seed: int
         is_held_out = np.isin(everyone, fold)
         train = [cases[index] for index in everyone[~is_held_out]]
         learner = learn_from_citations(train, settings, seed=seed)
-        recalls["learned"][fold] = measure_recall([cases[index] for index in fold], learner)
+        recalls["learned"][fold] = measure_recall([cases[index] for index in fold], learner, num_chosen=num)
         seen.append(np.where(is_held_out, np.nan, 0.0))
-        seen[-1][~is_held_out] = measure_recall(train, learner)
+        seen[-1][~is_held_out] = measure_recall(train, learner, num_chosen=num)
         by_chance = learn_from_citations(train, settings, seed=seed, by_chance=True)
-        recalls["random_citations"][fold] = measure_recall([cases[index] for index in fold], by_chance)
+        recalls["random_citations"][fold] = measure_recall([cases[index] for index in fold], by_chance, num_chosen=num)
         report(f"seed {seed}, fold {number + 1}: {len(train)} questions to learn from, {len(fold)} held out")
     recalls["seen"] = np.nanmean(seen, axis=0)
     for user in dict.fromkeys(case.user for case in cases):
@@ -69,26 +73,30 @@ def run_proof(cases: Sequence[RerankCase], settings: ProofSettings, *, seed: int
     return Recalls(retriever=retriever, oracle=oracle, arms=recalls)
 
 
-def learn_from_citations(cases: Sequence[RerankCase], settings: ProofSettings, *, seed: int, by_chance: bool = False) -> RerankLearner:
-    """A learner after so many passes over some questions, in an order of chance, with simulated citations."""
-    total = settings.passes * len(cases) // settings.learner.batch_size
-    learner = RerankLearner(cases[0].memories.shape[1], replace(settings.learner, seed=seed, decay_updates=max(total, 1)))
-    rng = np.random.default_rng([seed, 1])
-    rate = float(np.mean([case.is_gold.mean() for case in cases]))  # of gold among candidates
-    rate = rate * (1 - settings.flip) + (1 - rate) * settings.flip
-    for _ in range(settings.passes):
-        for index in rng.permutation(len(cases)):
-            case = cases[index]
-            reranking = learner.draw(range(len(case.memories)), case.query, case.memories)
-            draws = rng.random(len(reranking.choice.chosen))
-            cited = draws < rate if by_chance else case.is_gold[reranking.choice.chosen] ^ (draws < settings.flip)
-            learner.learn(reranking, cited.tolist())
-    return learner
+def learn_from_citations(cases: Sequence[RerankCase], settings: ProofSettings, *, seed: int, by_chance: bool = False) -> ResidualReranker:
+    """A reranker after so many passes over some questions, in an order of chance, with simulated citations.
+
+    The questions of a batch are computed together, as `RerankLearner` computes them one after the other: the maps move once a batch, and by the same mean.
+    """
+    learner, rng = settings.learner, np.random.default_rng([seed, 1])
+    queries, memories, is_gold = _stack(cases)
+    reranker = ResidualReranker(queries.shape[1], init_std=learner.init_std, seed=seed)
+    num_batches = settings.passes * math.ceil(len(cases) / learner.batch_size)
+    rate = float(is_gold.mean()) * (1 - 2 * settings.flip) + settings.flip  # of citations
+    batches = (part for _ in range(settings.passes) for part in _cut(rng.permutation(len(cases)), learner.batch_size))
+    for number, part in enumerate(batches):
+        scores = reranker.score_many(queries[part], memories[part])
+        chosen = draw_many(scores, learner.num_chosen, tau=learner.tau, rng=rng)
+        draws = rng.random(chosen.shape)
+        cited = draws < rate if by_chance else np.take_along_axis(is_gold[part], chosen, axis=1) ^ (draws < settings.flip)
+        gradients = compute_score_gradients(scores, chosen, np.where(cited, 1.0, -1.0) - learner.baseline, tau=learner.tau)
+        reranker.update_many(queries[part], memories[part], gradients, learner.learning_rate * (1 - number / num_batches))
+    return reranker
 
 
-def measure_recall(cases: Sequence[RerankCase], learner: RerankLearner) -> np.ndarray:
+def measure_recall(cases: Sequence[RerankCase], reranker: ResidualReranker, *, num_chosen: int) -> np.ndarray:
     """Recall@M of the deterministic top M, [n]."""
-    found = [case.is_gold[learner.rank(range(len(case.memories)), case.query, case.memories).choice.chosen].sum() / case.num_gold for case in cases]
+    found = [case.is_gold[rank_top(reranker.score(case.query, case.memories), num_chosen)].sum() / case.num_gold for case in cases]
     return np.array(found, dtype=float)
 
 
@@ -145,7 +153,20 @@ def _run_user(cases: Sequence[RerankCase], own: np.ndarray, settings: ProofSetti
     first, second = own[: len(own) // 2], own[len(own) // 2 :]
     learner = learn_from_citations([cases[index] for index in first], settings, seed=seed)
     for name, half in (("own_first_half", first), ("own_second_half", second)):
-        recalls[name][half] = measure_recall([cases[index] for index in half], learner)
+        recalls[name][half] = measure_recall([cases[index] for index in half], learner, num_chosen=settings.learner.num_chosen)
+
+
+def _stack(cases: Sequence[RerankCase]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Queries [n, d], memories [n, K, d] and gold [n, K]; raises DataError where cases differ in K: a bank holds fewer memories."""
+    if len({case.memories.shape for case in cases}) != 1:
+        raise DataError.of("cases of a reranker", "differ in their number of candidates", fix="Leave out users with fewer memories than K.")
+    rows = [(case.query, case.memories, case.is_gold) for case in cases]
+    queries, memories, is_gold = (np.stack(column) for column in zip(*rows, strict=True))
+    return queries.astype(np.float32), memories.astype(np.float32), is_gold
+
+
+def _cut(order: np.ndarray, size: int) -> list[np.ndarray]:
+    return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def _close(gains: np.ndarray, gaps: np.ndarray) -> float:

@@ -93,6 +93,26 @@ def compute_score_gradient(scores: np.ndarray, chosen: np.ndarray, weights: np.n
     return gradient / tau
 
 
+def draw_many(scores: np.ndarray, num_chosen: int, *, tau: float, rng: np.random.Generator) -> np.ndarray:
+    """`draw_choice` for many queries with K candidates each, by Plackett-Luce: [B, K] -> [B, M]."""
+    noise = rng.gumbel(size=scores.shape)
+    return np.argsort(-(scores / tau + noise), axis=1, kind="stable")[:, :num_chosen]
+
+
+def compute_score_gradients(scores: np.ndarray, chosen: np.ndarray, weights: np.ndarray, *, tau: float) -> np.ndarray:
+    """`compute_score_gradient` for many queries: scores [B, K], chosen and weights [B, M] -> [B, K]."""
+    logits, rows = np.asarray(scores, dtype=np.float64) / tau, np.arange(len(scores))
+    is_left = np.ones(logits.shape, dtype=bool)
+    gradients = np.zeros_like(logits)
+    for step in range(chosen.shape[1]):
+        left = np.where(is_left, logits, -np.inf)
+        shares = np.exp(left - left.max(axis=1, keepdims=True))
+        gradients -= weights[:, step : step + 1] * shares / shares.sum(axis=1, keepdims=True)
+        gradients[rows, chosen[:, step]] += weights[:, step]
+        is_left[rows, chosen[:, step]] = False
+    return gradients / tau
+
+
 def _compute_logits(scores: np.ndarray, tau: float, noise: np.ndarray | None) -> np.ndarray:
     scores = np.asarray(scores, dtype=np.float64)
     return scores / tau if noise is None else (scores + noise) / tau

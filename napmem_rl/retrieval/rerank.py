@@ -104,6 +104,23 @@ class ResidualReranker:
             self._pending[::2, self._num_pending] *= np.float32(rate / len(rows))
             self._num_pending += 1
 
+    def score_many(self, queries: np.ndarray, memories: np.ndarray) -> np.ndarray:
+        """`score` for many queries with K candidates each: [B, d] and [B, K, d] float32, finite -> [B, K] float32."""
+        self._fold()
+        mapped = queries + queries @ self._maps[0].T
+        return np.einsum("bkd,bd->bk", memories, mapped + mapped @ self._maps[1])
+
+    def update_many(self, queries: np.ndarray, memories: np.ndarray, score_gradients: np.ndarray, rate: float) -> None:
+        """`find_direction` of each query, then `update` by all of them. Raises DataError as `update` does, but with the maps changed."""
+        self._fold()
+        pulls = np.einsum("bk,bkd->bd", score_gradients.astype(np.float32), memories)
+        lefts, mapped = pulls + pulls @ self._maps[1].T, queries + queries @ self._maps[0].T
+        share = np.float32(rate / len(queries))
+        self._maps[0] += share * (lefts.T @ queries)
+        self._maps[1] += share * (mapped.T @ pulls)
+        if not np.isfinite(pulls).all() or not np.isfinite(lefts).all():
+            raise DataError.of("reranker", "its update is not finite", fix="Lower the learning rate and start anew.")
+
     def check_vectors(self, query: np.ndarray, memories: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Both as float32; memories of shape [K, d] also where K is 0.
 
@@ -167,6 +184,8 @@ class ResidualReranker:
 
     def _fold(self) -> None:
         """Add the pending updates to the maps."""
+        if not self._num_pending:
+            return
         scratch = np.empty((BLOCK, self.dim), dtype=np.float32)
         for which, target in enumerate(self._maps):
             left, right = self._pending[2 * which : 2 * which + 2, : self._num_pending]

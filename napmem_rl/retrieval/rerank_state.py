@@ -48,6 +48,7 @@ class RerankStamp:
     encoder: str
     ranking: str = "dense"  # of the retriever whose candidates it learned on, see `Ranking`
     banks: Mapping[str, str] = field(default_factory=dict)  # bank id -> version when it was last learned from
+    answered: Mapping[str, int] = field(default_factory=dict)  # bank id -> questions of it that are done
 
 
 def name_scope(kind: str, name: str = "") -> str:
@@ -62,7 +63,7 @@ def name_scope(kind: str, name: str = "") -> str:
 def save_reranker(path: Path, learner: RerankLearner, stamp: RerankStamp, *, durable: bool = True) -> None:
     """Write a learner in place of the one at `path`. Whoever is stopped amid this leaves the old one."""
     state = learner.export_state()
-    header = {"format": FORMAT, **asdict(stamp), "banks": dict(stamp.banks), "settings": asdict(learner.settings)}
+    header = {"format": FORMAT, **asdict(stamp), "banks": dict(stamp.banks), "answered": dict(stamp.answered), "settings": asdict(learner.settings)}
     header |= {"counts": dict(state.counts), "recent": [list(pair) for pair in state.recent]}
     content = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
@@ -95,7 +96,7 @@ def load_reranker(
     """
     header, arrays = _read(path)
     what, fix = f"reranker {path}", "Give the one that it belongs to, or start a new state in another place."
-    stamp = RerankStamp(scope=header["scope"], encoder=header["encoder"], ranking=header["ranking"], banks=header["banks"])
+    stamp = RerankStamp(scope=header["scope"], encoder=header["encoder"], ranking=header["ranking"], banks=header["banks"], answered=header["answered"])
     checks = [("encoder", stamp.encoder, encoder), ("ranking", stamp.ranking, ranking or stamp.ranking), ("scope", stamp.scope, scope or stamp.scope)]
     for name, got, expected in checks:
         if got != expected:

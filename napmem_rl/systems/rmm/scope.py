@@ -68,13 +68,19 @@ class ScopedLearner:
         """See `RerankLearner.rank`."""
         return self.learner.rank(ids, query, memories, prior=prior)
 
-    async def learn(self, reranking: Reranking, cited: Sequence[bool]) -> RerankDecision | None:
-        """See `RerankLearner.learn`; saved where it is time to."""
+    async def learn(self, reranking: Reranking, cited: Sequence[bool], *, bank_id: str | None = None) -> RerankDecision | None:
+        """See `RerankLearner.learn`; saved where it is time to, together with the number of this bank's questions that are done."""
         decision = self.learner.learn(reranking, cited, max_staleness=self._max_staleness)
-        self._num_unsaved += 1
-        if self._num_unsaved >= self._save_every:
-            self.save()
+        self._count(bank_id)
         return decision
+
+    def skip(self, bank_id: str) -> None:
+        """Say that a question of a bank is done that taught nothing."""
+        self._count(bank_id)
+
+    def count_done(self, bank_id: str) -> int:
+        """Questions of a bank that are done."""
+        return self.stamp.answered.get(bank_id, 0)
 
     def note_bank(self, bank_id: str, version: str) -> None:
         """Say which version of a bank is learned from now on; kept with the next save."""
@@ -90,3 +96,10 @@ class ScopedLearner:
         if self._num_unsaved:
             self.save()
         self._lock.release()
+
+    def _count(self, bank_id: str | None) -> None:
+        if bank_id is not None:
+            self.stamp = replace(self.stamp, answered={**self.stamp.answered, bank_id: self.count_done(bank_id) + 1})
+        self._num_unsaved += 1
+        if self._num_unsaved >= self._save_every:
+            self.save()

@@ -1,0 +1,33 @@
+"""Live through users' sessions with RMM: `python launch/rmm.py RECIPE [key=value …]`. See recipes/rmm/ and napmem_rl/systems/rmm/README.md.
+
+Exit codes: 0 done; 1 some users could not be finished (the same command goes on with them); 2 something cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import sys
+
+from napmem_rl.config.rmm_recipe import load_rmm_recipe
+from napmem_rl.errors import report_errors
+
+
+@report_errors
+def main() -> int:
+    """Load, check, run, print the summary."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", help="YAML file, e.g. recipes/rmm/smoke.yaml")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="override one key, e.g. data.dir=DIR")
+    arguments = parser.parse_intermixed_args()
+    recipe = load_rmm_recipe(arguments.recipe, arguments.overrides)
+    from napmem_rl.backend.rmm_online import run_online  # imports what takes seconds
+
+    summary = run_online(recipe, report=functools.partial(print, file=sys.stderr, flush=True))
+    print(json.dumps(summary, indent=2))
+    return 1 if summary["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

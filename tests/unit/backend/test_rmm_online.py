@@ -1,0 +1,92 @@
+"""Lives of users: sessions, questions between them, stops on the way; in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prepared_maker import write_prepared
+
+from napmem_rl.backend.rmm_online import run_online
+from napmem_rl.config.rmm_recipe import RmmRecipe, load_rmm_recipe
+from napmem_rl.errors import ConfigError
+from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.systems.rmm.retrospective import SimulatedCiter
+
+RECIPES = Path(__file__).resolve().parents[3] / "recipes" / "rmm"
+
+
+def load(data: Path, out: Path, *overrides: str) -> RmmRecipe:
+    fixed = [f"data.dir={data}", "data.split=test", f"online.out={out}", "online.workers=0", "rerank.batch_size=1", "rerank.num_candidates=6"]
+    return load_rmm_recipe(RECIPES / "smoke.yaml", [*fixed, "rerank.num_chosen=2", *overrides])
+
+
+def read_state(out: Path, scope: str) -> dict[str, np.ndarray]:
+    with np.load(out / "states" / f"{scope}.npz") as archive:
+        return {name: archive[name] for name in archive.files if name != "header"}
+
+
+def test_users_are_lived_through_and_what_was_learned_lasts(tmp_path: Path) -> None:
+    data = write_prepared(tmp_path / "data", users=2, questions=4)
+    summary = run_online(load(data, tmp_path / "out"), report=lambda line: None)
+    (facts,) = summary["scopes"].values()
+    assert summary["questions_answered"] == 8 and summary["failed"] == {} and facts["num_updates"] == facts["num_answers"] == 8
+    assert summary["answerer"] == "simulated" and list(summary["scopes"]) == ["domain:data"]
+    bank = MemoryBank.open(tmp_path / "out" / "banks" / "user-0")
+    assert bank.writer == "rmm-rules" and len(bank.records) > 3
+    rows = [json.loads(line) for line in (tmp_path / "out" / "answers" / "user-0.jsonl").read_text().splitlines()]
+    assert [row["task_id"] for row in rows] == [f"q:0:{number}" for number in range(4)] and len(rows[0]["shown_ids"]) == 2
+    again = run_online(load(data, tmp_path / "out"), report=lambda line: None)
+    assert again["questions_answered"] == 0
+
+
+class _Stop(Exception):
+    """A process that ends."""
+
+
+def test_a_user_whose_run_is_stopped_again_and_again_ends_as_without_the_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_prepared(tmp_path / "data", users=1, questions=6)
+    run_online(load(data, tmp_path / "whole", "online.scope=user"), report=lambda line: None)
+    answer, asked = SimulatedCiter.answer, []
+
+    async def answer_or_stop(self: SimulatedCiter, task: object, memories: object, session: object) -> str:
+        asked.append(task)
+        if len(asked) % 2 == 0:
+            raise _Stop
+        return await answer(self, task, memories, session)
+
+    monkeypatch.setattr(SimulatedCiter, "answer", answer_or_stop)
+    for _ in range(20):
+        try:
+            run_online(load(data, tmp_path / "parted", "online.scope=user"), report=lambda line: None)
+            break
+        except _Stop:
+            continue
+    whole, parted = (read_state(tmp_path / name, "user-user-0") for name in ("whole", "parted"))
+    assert len(asked) == 11 and whole.keys() == parted.keys()
+    for name, array in whole.items():
+        np.testing.assert_array_equal(array, parted[name])
+
+
+def test_shipped_recipes_load_and_wrong_keys_are_named(tmp_path: Path) -> None:
+    online = load_rmm_recipe(RECIPES / "online.yaml", ["data.dir=d", "llm.model=m"])
+    assert (online.online.scope, online.online.answerer, online.rerank.num_candidates, online.rerank.baseline) == ("user", "llm", 20, 0.5)
+    assert not load_rmm_recipe(RECIPES / "smoke.yaml", ["data.dir=d"]).asks_model
+    wrong = {
+        "rerank.taus=1": "Did you mean rerank.tau",
+        "online.scope=planet": "none of the choices",
+        "rerank.tau=cold": "wrong type",
+        "llm.model=m": "would do nothing",
+        "memory.encoder=none": "needs vectors",
+        "online.flip=0.7": "no probability",
+        "rerank.num_chosen=30": "num_chosen",
+    }
+    for override, word in wrong.items():
+        with pytest.raises(ConfigError, match=word):
+            load_rmm_recipe(RECIPES / "smoke.yaml", ["data.dir=d", override])
+    with pytest.raises(ConfigError, match="llm.model"):
+        load_rmm_recipe(RECIPES / "online.yaml", ["data.dir=d"])
+    with pytest.raises(ConfigError, match="data.dir"):
+        load_rmm_recipe(RECIPES / "smoke.yaml")
