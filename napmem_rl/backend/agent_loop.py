@@ -1,8 +1,8 @@
 """Episodes inside verl: the agent-loop worker that runs them, and the manager that starts what they need.
 
-verl loads the manager from `actor_rollout_ref.rollout.agent.agent_loop_manager_class`. Its workers run `napmem_rl.systems` episodes for rows whose
-`agent_name` is "napmem", ask a reward worker for the reward before anything enters the TransferQueue, and leave no row where there is no honest reward:
-verl drops an empty output cleanly, and a note on the prompt tells the sampler why.
+verl loads the manager from `actor_rollout_ref.rollout.agent.agent_loop_manager_class`. Its workers run episodes of the job's system (`backend/systems.py`) for
+rows whose `agent_name` is one of ours, ask a reward worker for the reward before anything enters the TransferQueue, and leave no row where there is no honest
+reward: verl drops an empty output cleanly, and a note on the prompt tells the sampler why.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import functools
 import json
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
@@ -33,18 +34,18 @@ from napmem_rl.backend.plugin import ROLLOUT_NAME
 from napmem_rl.backend.resuming_server import ResumingServer
 from napmem_rl.backend.reward_workers import RewardPool, start_reward_workers
 from napmem_rl.backend.settings import JobSettings
+from napmem_rl.backend.systems import find_system
 from napmem_rl.backend.token_generate import BatchingServer, ClientServer, TokenServer, find_end_ids
 from napmem_rl.backend.trajectory_log import TrajectoryLog
-from napmem_rl.data.rows import AGENT_NAME
+from napmem_rl.data.packet_rows import CANDIDATES, REFERENCE
+from napmem_rl.data.rows import AGENT_NAMES
 from napmem_rl.errors import BackendError
-from napmem_rl.evals.metrics import Metric
 
 logger = logging.getLogger(__name__)
 
 MAX_SEARCH_THREADS = 64  # searches of one worker at a time; they wait for the encoder most of the while
 
 _WorkerBase = AgentLoopWorkerTQ.__ray_metadata__.modified_class.__ray_actor_class__  # the class that verl wrapped into an actor
-LOGGED_IN_VALIDATION = (Metric.CORRECTNESS, Metric.APPROPRIATE_USE, Metric.FORMAT, Metric.CALLS_PER_QUESTION, Metric.MULTI_LEVEL_RATE)  # beside the reward
 REPEAT = "napmem_repeat"  # column of a batch in which a task comes twice: how often the step had it before
 _SEEDLESS_SERVERS = ("sglang", "trtllm")  # their sampling parameters have no `seed`
 
@@ -80,7 +81,7 @@ class NapMemAgentLoopWorker(_WorkerBase):
                 versions=bank_versions,
                 **build_search(settings.memory, encoder),
             ),
-            rewards=RewardPool(reward_workers, first=int(worker_name)),
+            rewards=RewardPool(reward_workers, first=int(worker_name), system=find_system(settings.system)),
             log=log,
         )
 
@@ -100,7 +101,7 @@ class NapMemAgentLoopWorker(_WorkerBase):
 
     async def _run_agent_loop(self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool = True, **kwargs: Any) -> None:
         """One session of one prompt. Rows of other agent loops go verl's way."""
-        if agent_name != AGENT_NAME:
+        if agent_name not in AGENT_NAMES:
             return await super()._run_agent_loop(sampling_params, trajectory, agent_name=agent_name, trace=trace, **kwargs)
         is_validation = bool(trajectory["validate"])
         try:
@@ -115,8 +116,9 @@ class NapMemAgentLoopWorker(_WorkerBase):
             raise
         if outcome.sample is None:
             return await self._leave_note(kwargs, is_validation, cause=outcome.cause, detail=outcome.detail)
-        kept = {name: value for name, value in kwargs.items() if name not in ("task", "answer_key", REPEAT)}
-        return await self._agent_loop_postprocess(build_output(outcome), trajectory["validate"], **kept)
+        kept = {name: value for name, value in kwargs.items() if name not in ("task", "answer_key", CANDIDATES, REFERENCE, REPEAT)}
+        output = build_output(outcome, find_system(self.settings.system).logged_in_validation)
+        return await self._agent_loop_postprocess(output, trajectory["validate"], **kept)
 
     async def _leave_note(self, row: dict[str, Any], is_validation: bool, *, cause: str, detail: str) -> None:
         """Tell the sampler why a session left no row. Tags are read, changed and written back, hence the lock."""
@@ -125,13 +127,13 @@ class NapMemAgentLoopWorker(_WorkerBase):
             await tq.async_kv_put(key=row["uid"], partition_id="val" if is_validation else "train", tag=note)
 
 
-def build_output(outcome: Outcome) -> AgentLoopOutput:
+def build_output(outcome: Outcome, logged_in_validation: Sequence[str]) -> AgentLoopOutput:
     """A scored episode as verl wants it: one token list, the reward set, and what metrics and checks need in `extra_fields`."""
     sample, scored = outcome.sample, outcome.scored
     extra = {
         "min_global_steps": outcome.min_version,
         "max_global_steps": outcome.max_version,
-        "reward_extra_info": {str(name): outcome.facts.get(name) for name in LOGGED_IN_VALIDATION},
+        "reward_extra_info": {str(name): outcome.facts.get(name) for name in logged_in_validation},
         "facts": dict(outcome.facts),
         "task_id": scored.trajectory.task.task_id,
         "category": scored.trajectory.task.category,
@@ -171,7 +173,7 @@ class NapMemAgentLoopManager(AgentLoopManagerTQ):
         await super()._init_agent_loop_workers()
         settings, run_name = self.settings, uuid4().hex[:8]
         node_ids = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
-        reward_workers = start_reward_workers(settings.reward, settings.judge, settings.agent, node_ids=node_ids)
+        reward_workers = start_reward_workers(settings, node_ids=node_ids)
         homes = await asyncio.gather(*[worker.__ray_call__.remote(_find_node_id) for worker in self.agent_loop_workers])
         services = {}
         if needs_service(settings.memory.encoder):

@@ -48,6 +48,7 @@ class BankCache:
         self._versions = versions
         self._search = {"encoder": encoder, "ranking": ranking, "rrf_k": rrf_k, "reranker": reranker}
         self._max_open = max_open
+        self.encoder = encoder
         self._opening: OrderedDict[str, asyncio.Task[MemoryBank]] = OrderedDict()
 
     async def get(self, bank_id: str) -> MemoryBank:

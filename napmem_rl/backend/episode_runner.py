@@ -11,21 +11,20 @@ from typing import Any, Protocol
 from napmem_rl.backend.bank_cache import BankCache
 from napmem_rl.backend.reward_workers import WORKER_DIED
 from napmem_rl.backend.settings import JobSettings
+from napmem_rl.backend.systems import Played, find_system
 from napmem_rl.backend.token_generate import TokenGenerate, TokenServer, compute_request_seed
 from napmem_rl.backend.trajectory_log import TrajectoryLog
 from napmem_rl.data.rows import row_to_key, row_to_task
 from napmem_rl.evals.metrics import Facts
 from napmem_rl.llm.sample import TokenSample, build_sample
 from napmem_rl.llm.token_context import encode_plain
-from napmem_rl.schema import AnswerKey, ScoredTrajectory, Task, Trajectory
-from napmem_rl.systems.napmem.episode import run_episode
-from napmem_rl.tools.memory_tools import MemoryToolbox, ToolLimits
+from napmem_rl.schema import AnswerKey, ScoredTrajectory, Task
 
 
 class Rewards(Protocol):
-    """Whoever scores a trajectory; see `RewardPool`."""
+    """Whoever scores an episode; see `RewardPool`."""
 
-    async def score(self, trajectory: Trajectory, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
+    async def score(self, played: Played, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
         """The scored trajectory and its facts."""
         ...
 
@@ -60,7 +59,7 @@ class Outcome:
 
 
 class EpisodeRunner:
-    """Runs episodes of one worker process."""
+    """Runs episodes of one worker process, those of the system that the job trains."""
 
     def __init__(
         self,
@@ -77,7 +76,8 @@ class EpisodeRunner:
         self._tokenizer = tokenizer
         self._end_ids = end_ids
         self._server = server
-        self._banks = banks
+        self._system = find_system(settings.system)
+        self._player = self._system.build_player(settings, banks, self._count_tokens)
         self._rewards = rewards
         self._log = log
 
@@ -90,13 +90,13 @@ class EpisodeRunner:
             BackendError: the token list is broken.
         """
         task, key = row_to_task(request.row), row_to_key(request.row)
-        toolbox = await self._open_toolbox(task)
         generate = self._build_generate(task, request)
-        trajectory = await run_episode(task, generate, toolbox, self._settings.agent)
+        played = await self._player.play(task, {name: value for name, value in request.row.items() if name != "answer_key"}, generate)
+        trajectory = self._system.trajectory_of(played)
         started = time.perf_counter()
-        scored, facts = await self._rewards.score(trajectory, key)
+        scored, facts = await self._rewards.score(played, key)
         score_s = time.perf_counter() - started
-        await self._write_log(scored, request, min_version=generate.min_version)
+        await self._write_log(scored, request, min_version=generate.min_version, details=self._system.render(played))
         cause, detail = find_abstention(scored)
         return Outcome(
             scored=scored,
@@ -110,14 +110,6 @@ class EpisodeRunner:
             tool_s=sum(result.latency_s for result in trajectory.tool_results),
             score_s=score_s,
         )
-
-    async def _open_toolbox(self, task: Task) -> MemoryToolbox:
-        bank = await self._banks.get(task.bank_id)
-        agent = self._settings.agent
-        limits = ToolLimits(
-            top_k=self._settings.memory.top_k, max_result_tokens=agent.max_result_tokens, max_episode_tokens=agent.max_episode_tool_tokens
-        )
-        return MemoryToolbox(bank, asked_at=task.asked_at, limits=limits, count_tokens=self._count_tokens)
 
     def _count_tokens(self, text: str) -> int:
         return len(encode_plain(self._tokenizer, text))
@@ -138,13 +130,13 @@ class EpisodeRunner:
             template_kwargs=self._settings.template_kwargs,
         )
 
-    async def _write_log(self, scored: ScoredTrajectory, request: RowRequest, *, min_version: int | None) -> None:
+    async def _write_log(self, scored: ScoredTrajectory, request: RowRequest, *, min_version: int | None, details: Mapping[str, Any]) -> None:
         if self._log is None:
             return
         facts = {"step": request.step, "sample_index": request.sample_index, "repeat": request.repeat, "is_validation": request.is_validation}
         drawn = build_sampling(request)
         sampling = {"seed": self._settings.seed, **{name: drawn.get(name) for name in ("temperature", "top_p", "top_k")}}
-        facts |= {"data_source": str(request.row.get("data_source", "")), "min_version": min_version, "sampling": sampling}
+        facts |= {"data_source": str(request.row.get("data_source", "")), "min_version": min_version, "sampling": sampling, "details": details}
         await asyncio.to_thread(self._log.append, scored, **facts)
 
 

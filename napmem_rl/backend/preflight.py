@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.storage import find_bank_dir
 from napmem_rl.retrieval.encoder import ENCODER_NAMES, check_encoder
 from napmem_rl.rewards.judge import build_judge
+from napmem_rl.schema import Task
+from napmem_rl.systems.memchain.answer_models import EndpointAnswerer, build_answer_model
+from napmem_rl.systems.memchain.candidate_file import find_candidates, load_candidates
 
 CHAT_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
 
@@ -63,6 +66,9 @@ def check_inputs(recipe: Recipe) -> JobInputs:
     check_steps(recipe, num_rows=len(train))
     versions = {bank_id: _verify_bank(recipe, bank_id) for bank_id in sorted({task.bank_id for task, _ in (*train, *val)})}
     check_judge(recipe)
+    if recipe.system == "memchain":
+        check_answer_model(recipe)
+        _check_candidates(recipe, [task for task, _ in (*train, *val)])
     return JobInputs(bank_versions=versions, num_train_rows=len(train), num_val_rows=len(val), training_fingerprints=fingerprints)
 
 
@@ -101,6 +107,23 @@ def check_judge(recipe: Recipe) -> None:
     check = getattr(judge, "check_endpoint", None)
     if check is not None:
         asyncio.run(check())
+
+
+def check_answer_model(recipe: Recipe) -> None:
+    """Build MemChain's answer model and, where it is an endpoint, ask for one short reply. Raises ConfigError where it cannot be used."""
+    answerer = build_answer_model(recipe.answerer)
+    if isinstance(answerer, EndpointAnswerer):
+        asyncio.run(answerer.check_endpoint())
+
+
+def _check_candidates(recipe: Recipe, tasks: Sequence[Task]) -> None:
+    """Raise DataError where the file of candidates cannot be used, lacks a task of the rows, or holds something later than its question."""
+    if recipe.memchain.candidates is None:
+        return
+    path = Path(recipe.memchain.candidates)
+    found = load_candidates(path)
+    for task in tasks:
+        find_candidates(found, task, path=path)
 
 
 def _load_pairs(recipe: Recipe, dotted: str) -> Pairs:

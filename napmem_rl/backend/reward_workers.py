@@ -1,4 +1,4 @@
-"""Reward workers: Ray actors that hold the judge and score trajectories against answer keys, the only processes of a job that compare the two."""
+"""Reward workers: Ray actors that hold the judge and score episodes against answer keys, the only processes of a job that compare the two."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import ray
 
 from napmem_rl.backend.death_watch import means_death
+from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.stacks import arm_stacks
-from napmem_rl.config.sections import AgentConfig, JudgeConfig, RewardConfig
-from napmem_rl.evals.metrics import Facts, trajectory_facts
-from napmem_rl.rewards.judge import build_judge
+from napmem_rl.backend.systems import SYSTEMS, Played, System, find_system
+from napmem_rl.config.sections import AgentConfig, AnswererConfig, JudgeConfig, MemChainConfig
+from napmem_rl.evals.metrics import Facts
 from napmem_rl.schema import AnswerKey, ScoredTrajectory, Trajectory
-from napmem_rl.systems.napmem.reward import score_trajectory
 
 MAX_RESTARTS = 3  # of one worker that died
 WORKER_DIED = "reward_worker died"  # how an abstention for lack of a worker begins
@@ -25,54 +25,64 @@ RETRY_WAIT_S = 5.0  # before another attempt: while an actor restarts, Ray refus
 
 
 class RewardWorker:
-    """The actor's body: one judge, many trajectories at a time."""
+    """The actor's body: one system's scorer with its judge, many episodes at a time."""
 
-    def __init__(self, judge: JudgeConfig, agent: AgentConfig) -> None:
+    def __init__(
+        self,
+        judge: JudgeConfig,
+        agent: AgentConfig,
+        *,
+        system: str = "napmem",
+        memchain: MemChainConfig | None = None,
+        answerer: AnswererConfig | None = None,
+    ) -> None:
         arm_stacks()
-        self._judge = build_judge(judge)
-        self._agent = agent
+        self._scorer = find_system(system).build_scorer(judge, agent, memchain or MemChainConfig(), answerer or AnswererConfig())
 
-    async def score(self, trajectory: Trajectory, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
-        """Reward one trajectory, or abstain (see `score_trajectory`), and state its facts (see `trajectory_facts`)."""
-        scored = await score_trajectory(trajectory, key, self._judge, self._agent)
-        return scored, trajectory_facts(scored, key)
+    async def score(self, played: Played, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
+        """Reward one episode, or abstain, and state its facts (see `Scorer`)."""
+        return await self._scorer.score(played, key)
 
     def ready(self) -> str:
         """The judge's name, once the worker can score."""
-        return self._judge.name
+        return self._scorer.name
 
 
-def start_reward_workers(reward: RewardConfig, judge: JudgeConfig, agent: AgentConfig, *, node_ids: Sequence[str]) -> list[Any]:
+def start_reward_workers(settings: JobSettings, *, node_ids: Sequence[str]) -> list[Any]:
     """Start `reward.num_workers` actors, spread over the nodes.
 
     Returns:
         handles; the actors die with the last handle to them.
     """
     remote = ray.remote(RewardWorker)
+    sections = {"system": settings.system, "memchain": settings.memchain, "answerer": settings.answerer}
     workers = []
-    for index in range(reward.num_workers):
+    for index in range(settings.reward.num_workers):
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node_ids[index % len(node_ids)], soft=True)
-        options = {"num_cpus": 0, "max_concurrency": reward.max_concurrency, "max_restarts": MAX_RESTARTS, "scheduling_strategy": strategy}
-        workers.append(remote.options(**options).remote(judge, agent))
+        options = {"num_cpus": 0, "max_concurrency": settings.reward.max_concurrency, "max_restarts": MAX_RESTARTS, "scheduling_strategy": strategy}
+        workers.append(remote.options(**options).remote(settings.judge, settings.agent, **sections))
     return workers
 
 
 class RewardPool:
-    """Sends trajectories to reward workers in turn, and to another worker when one dies."""
+    """Sends episodes to reward workers in turn, and to another worker when one dies."""
 
-    def __init__(self, workers: Sequence[Any], *, first: int = 0) -> None:
+    def __init__(self, workers: Sequence[Any], *, first: int = 0, system: System = SYSTEMS["napmem"]) -> None:
         """Args:
             workers: actor handles, at least one.
             first: where to begin, different for each client, so that workers are loaded evenly.
+            system: whose episodes these are.
         """
+        self._system = system
         self._next = itertools.cycle([*workers[first % len(workers) :], *workers[: first % len(workers)]])
 
-    async def score(self, trajectory: Trajectory, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
-        """Score one trajectory and state its facts. A trajectory whose workers die `MAX_ATTEMPTS` times is abstained from, with the reason.
+    async def score(self, played: Played, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
+        """Score one episode and state its facts. One whose workers die `MAX_ATTEMPTS` times is abstained from, with the reason.
 
         The result carries the trajectory as given, token ids included; those do not travel to the worker.
         """
-        bare = drop_tokens(trajectory)
+        trajectory = self._system.trajectory_of(played)
+        bare = self._system.with_trajectory(played, drop_tokens(trajectory))
         problem = ""
         for attempt in range(MAX_ATTEMPTS):
             if attempt:
@@ -86,7 +96,7 @@ class RewardPool:
                 continue
             return dataclasses.replace(scored, trajectory=trajectory), facts
         scored = ScoredTrajectory(trajectory=trajectory, reward=None, abstained=f"{WORKER_DIED}: {MAX_ATTEMPTS} times ({problem})")
-        return scored, trajectory_facts(scored, key)
+        return scored, self._system.state_facts(scored, key)
 
 
 def drop_tokens(trajectory: Trajectory) -> Trajectory:

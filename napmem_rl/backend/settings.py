@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.config.sections import SECTIONS, AgentConfig, JobConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
+from napmem_rl.config.sections import SECTIONS, AgentConfig, AnswererConfig, JobConfig, JudgeConfig, MemChainConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.errors import BackendError
 from napmem_rl.report.run_data import TRAJECTORIES_DIR
 
@@ -22,7 +22,7 @@ SUBTREE = "napmem"
 class JobSettings:
     """One job as its workers see it.
 
-    `job_name` is new at each start and keeps jobs that share a cluster apart.
+    `system` names the entry of `backend/systems.py` whose episodes run. `job_name` is new at each start and keeps jobs that share a cluster apart.
     `seed` starts the chain of per-request seeds; `is_sync` says that every rollout of a step must come from one weight version; `template_kwargs` go to the
     chat template (`data.apply_chat_template_kwargs`).
     """
@@ -39,6 +39,9 @@ class JobSettings:
     is_sync: bool
     job_name: str
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    system: str = "napmem"
+    memchain: MemChainConfig = field(default_factory=MemChainConfig)
+    answerer: AnswererConfig = field(default_factory=AnswererConfig)
 
     @property
     def trajectories_dir(self) -> Path:

@@ -134,6 +134,9 @@ def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:
         is_sync=is_sync,
         job_name=uuid4().hex[:12],
         template_kwargs=OmegaConf.to_container(config.data.apply_chat_template_kwargs or OmegaConf.create()),
+        system=recipe.system,
+        memchain=recipe.memchain,
+        answerer=recipe.answerer,
     )
     with open_dict(config):
         config[SUBTREE] = settings.as_config()
@@ -160,9 +163,10 @@ def build_env(recipe: Recipe, run_dir: Path) -> dict[str, str]:
     }
     if model[:1] in "/.~":
         env["HF_HUB_OFFLINE"] = "1"  # everything is on disk: no process may ask a hub
-    key = recipe.judge.api_key_env
-    if recipe.judge.kind == "openai" and key in os.environ:
-        env[key] = os.environ[key]  # reward workers on other nodes need it
+    for endpoint in (recipe.judge, *((recipe.answerer,) if recipe.system == "memchain" else ())):
+        key = endpoint.api_key_env
+        if endpoint.kind == "openai" and key in os.environ:
+            env[key] = os.environ[key]  # reward workers on other nodes need it
     return env | _env_of_verl(recipe) | recipe.env
 
 

@@ -47,6 +47,7 @@ class TrajectoryLog:
         repeat: int = 0,
         min_version: int | None = None,
         sampling: Mapping[str, Any] | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         """Write one episode, whatever became of it.
 
@@ -54,10 +55,11 @@ class TrajectoryLog:
             repeat: how often the step had the task before.
             min_version: the oldest weights that sampled it.
             sampling: how its tokens were drawn: `seed` of the run, `temperature`, `top_p`, `top_k`.
+            details: what the system says of the episode beside its trajectory, JSON-ready.
         """
         place = {"run": self._run_name, "step": step, "sample": sample_index, "repeat": repeat}
         head = {**place, "data_source": data_source, "min_policy_version": min_version, "sampling": None if sampling is None else dict(sampling)}
-        line = json.dumps({**head, **render_episode(scored, with_token_ids=self._with_token_ids)}, ensure_ascii=False) + "\n"
+        line = json.dumps({**head, **render_episode(scored, with_token_ids=self._with_token_ids), **(details or {})}, ensure_ascii=False) + "\n"
         self._directory.mkdir(parents=True, exist_ok=True)
         with self._lock:
             file = os.open(self.path(step, is_validation=is_validation), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

@@ -3,10 +3,10 @@
 Layers, lowest first: verl's defaults and ours · the platform (platform_cpu.yaml, platform_gpu.yaml beside this file) · the recipe's `base` · the recipe ·
 `key=value` arguments. A recipe holds verl's own top-level keys (actor_rollout_ref, algorithm, data, trainer, …) and ours:
 
-- `system: napmem`, `platform: cpu | gpu` (gpu unless said: a CPU-only head node must never pick the CPU by itself), `base: other.yaml`
+- `system: napmem | memchain`, `platform: cpu | gpu` (gpu unless said: a CPU-only head node must never pick the CPU by itself), `base: other.yaml`
 - `cold_start: other.yaml`: a recipe of launch/sft.py, relative to this one, that makes `actor_rollout_ref.model.path` out of `data.dir` where it is missing
-- `memory`, `agent`, `reward`, `judge`, `report`, `job`: the dataclasses of `sections.py`. `reward` shares its name with verl's section, whose own reward loop
-  does not run here: its other keys are refused, and `reward.num_workers` counts OUR workers.
+- `memory`, `agent`, `reward`, `judge`, `memchain`, `answerer`, `report`, `job`: the dataclasses of `sections.py`. `reward` shares its name with verl's
+  section, whose own reward loop does not run here: its other keys are refused, and `reward.num_workers` counts OUR workers.
 - `data.dir`: a prepared directory. It stands for data.train_files=<dir>/train.parquet, data.val_files=<dir>/dev.parquet and memory.banks=<dir>/banks
   unless those are set, and other values may point into it: `${data.dir}/model`.
 - `data.held_out`: prepared directories (one or a list) that are for evaluation: training on what shares a message with their questions' users is refused
@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from napmem_rl.atomic import write_file
 from napmem_rl.config import keys, provenance, refusals
-from napmem_rl.config.sections import SECTIONS, AgentConfig, JobConfig, JudgeConfig, MemoryConfig, ReportConfig, RewardConfig
+from napmem_rl.config.sections import SECTIONS, AgentConfig, AnswererConfig, JobConfig, JudgeConfig, MemChainConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.config.tree import Tree, absolute, is_path, load_yaml, merge, parse_override, resolve, select, walk
 from napmem_rl.errors import ConfigError
 
@@ -42,6 +42,8 @@ PATHS = (
     "memory.banks",
     "memory.rerank",
     "judge.cache_dir",
+    "memchain.candidates",
+    "answerer.cache_dir",
     "report.dir",
     "trainer.default_local_dir",
 )
@@ -66,6 +68,8 @@ class Recipe:
     agent: AgentConfig
     reward: RewardConfig
     judge: JudgeConfig
+    memchain: MemChainConfig
+    answerer: AnswererConfig
     report: ReportConfig
     job: JobConfig
     verl: DictConfig
@@ -130,6 +134,8 @@ class Recipe:
             yield "memory.banks", Path(self.memory.banks)
         if self.memory.rerank is not None:
             yield "memory.rerank", Path(self.memory.rerank)
+        if self.memchain.candidates is not None:
+            yield "memchain.candidates", Path(self.memchain.candidates)
         for dotted in PATHS_OR_NAMES:
             name = self.memory.encoder if dotted == "memory.encoder" else OmegaConf.select(self.verl, dotted)
             if name and is_path(name) and not (dotted == MODEL_PATH and self.needs_cold_start()):

@@ -39,6 +39,10 @@ def _is_cpu(settings: Settings) -> bool:
     return settings["platform"] == "cpu"
 
 
+def _is_memchain(settings: Settings) -> bool:
+    return settings["system"] == "memchain"
+
+
 def _uses_transformers(settings: Settings) -> bool:
     return select(settings, f"{ROLLOUT}.name") == "transformers"
 
@@ -99,6 +103,18 @@ NO_EFFECT: tuple[Rule, ...] = (
         _under("judge", "protocol", "base_url", "model", "api_key_env", "timeout_s", "max_retries", "cache_dir", "temperature", "max_concurrency"),
         "the lexical judge calls no model; judge.kind=openai does",
         lambda s: s["judge"]["kind"] == "lexical",
+    ),
+    # Settings of the other system
+    Rule(("memchain", "answerer"), "system is napmem; memchain alone reads it", lambda s: s["system"] != "memchain"),
+    Rule(
+        _under("agent", *"tool_format max_tool_steps max_calls_per_turn max_result_tokens max_episode_tool_tokens system_prompt".split()),
+        "a MemChain episode is one turn without tools",
+        _is_memchain,
+    ),
+    Rule(
+        _under("answerer", *"base_url model api_key_env timeout_s max_retries patience_s temperature max_tokens max_concurrency cache_dir".split()),
+        "the reader of synthetic users calls no model; answerer.kind=openai does",
+        lambda s: s["answerer"]["kind"] == "worlds",
     ),
     # Settings that verl 0.9.1 carries but never reads in its v1 trainer
     Rule((f"{ROLLOUT}.mode", f"{ROLLOUT}.over_sample_rate", f"{ROLLOUT}.do_sample"), "verl's v1 trainer never reads it"),
@@ -177,7 +193,7 @@ def _one_of(settings: Settings, dotted: str, *allowed: str) -> Iterator[Fault]:
 
 
 def _choices(settings: Settings) -> Iterator[Fault]:
-    yield from _one_of(settings, "system", "napmem")
+    yield from _one_of(settings, "system", "napmem", "memchain")
     yield from _one_of(settings, "agent.tool_format", "hermes", "qwen3_coder")
     yield from _one_of(settings, "judge.kind", "lexical", "openai")
     yield from _one_of(settings, "judge.protocol", *JUDGE_PROTOCOLS)
@@ -194,6 +210,32 @@ def _choices(settings: Settings) -> Iterator[Fault]:
     yield from _one_of(settings, "memory.encoder_device", *(("cpu",) if _is_cpu(settings) else ("cpu", "cuda")))
     if settings["judge"]["kind"] == "openai" and not settings["judge"]["model"]:
         yield Fault("judge.model", "is not given", "the name of the judge's model, since judge.kind is openai")
+
+
+def _memchain(settings: Settings) -> Iterator[Fault]:
+    if not _is_memchain(settings):
+        return
+    memchain, answerer = settings["memchain"], settings["answerer"]
+    yield from _one_of(settings, "memchain.invalid_actions", "soft", "zero")
+    yield from _one_of(settings, "answerer.kind", "openai", "worlds")
+    if not 1 <= memchain["max_candidates"] <= 24:
+        yield Fault("memchain.max_candidates", "is out of range", "1 to 24")
+    if memchain["num_answers"] < 1:
+        yield Fault("memchain.num_answers", "is not positive", "a number above 0")
+    if answerer["kind"] == "worlds":
+        return
+    if not answerer["model"]:
+        yield Fault("answerer.model", "is not given", "the name of the frozen answer model, since answerer.kind is openai")
+    for name in ("timeout_s", "max_tokens", "max_concurrency"):
+        if answerer[name] <= 0:
+            yield Fault(f"answerer.{name}", "is not positive", "a number above 0")
+    for name in ("max_retries", "patience_s", "temperature"):
+        if answerer[name] < 0:
+            yield Fault(f"answerer.{name}", "is negative", "0 or more")
+    guided = select(settings, f"{ROLLOUT}.engine_kwargs.vllm.guided_decoding_backend")
+    if guided is not None:
+        problem = "would sample from another distribution than the one that is trained: the policy has to learn the form of a packet by itself"
+        yield Fault(f"{ROLLOUT}.engine_kwargs.vllm.guided_decoding_backend", problem, "no value; guided decoding is for evaluation")
 
 
 def _positive(settings: Settings) -> Iterator[Fault]:
@@ -317,23 +359,37 @@ def _checkpoints(settings: Settings) -> Iterator[Fault]:
 
 def check_values(settings: Settings, source: str) -> None:
     """Raise ConfigError for the first value, or pair of values, that must not run."""
-    for check in (_choices, _positive, _sizes, _sampling, _engine, _asynchrony, _checkpoints):
+    for check in (_choices, _memchain, _positive, _sizes, _sampling, _engine, _asynchrony, _checkpoints):
         for fault in check(settings):
             raise ConfigError.of(f"{source}, key {fault.dotted}", fault.problem, got=select(settings, fault.dotted), expected=fault.expected)
 
 
 def notices_of(settings: Settings) -> tuple[str, ...]:
     """Allowed choices that depart from the paper, each as a sentence for the user."""
-    notices = []
-    if select(settings, "algorithm.adv_estimator") == "grpo" and select(settings, "algorithm.norm_adv_by_std_in_grpo"):
+    notices = _memchain_notices(settings) if _is_memchain(settings) else []
+    if not _is_memchain(settings) and select(settings, "algorithm.adv_estimator") == "grpo" and select(settings, "algorithm.norm_adv_by_std_in_grpo"):
         notices.append(
             "algorithm.norm_adv_by_std_in_grpo is on: NapMem's advantage is the reward minus the group mean, without division by the standard deviation."
         )
     if select(settings, "algorithm.adv_estimator") != "grpo":
-        notices.append(f"algorithm.adv_estimator is {select(settings, 'algorithm.adv_estimator')}: NapMem trains with grpo.")
+        name = "MemChain" if _is_memchain(settings) else "NapMem"
+        notices.append(f"algorithm.adv_estimator is {select(settings, 'algorithm.adv_estimator')}: {name} trains with grpo.")
     if select(settings, "trainer.v1.trainer_mode") != "sync":
         notices += _asynchronous_notices(settings)
     return tuple(notices)
+
+
+def _memchain_notices(settings: Settings) -> list[str]:
+    """What departs from TMPO (equation 14), and an answer model that gives one answer K times."""
+    notices = []
+    if not select(settings, "algorithm.norm_adv_by_std_in_grpo"):
+        notices.append("algorithm.norm_adv_by_std_in_grpo is off: TMPO divides a group's advantages by their standard deviation.")
+    if select(settings, f"{ACTOR}.policy_loss.loss_mode") not in ("tmpo", "gspo") or select(settings, f"{ACTOR}.loss_agg_mode") != "seq-mean-token-mean":
+        notices.append(f"{ACTOR}.policy_loss.loss_mode and loss_agg_mode are not tmpo and seq-mean-token-mean: the loss is not equation 14.")
+    answerer = settings["answerer"]
+    if answerer["kind"] == "worlds" or answerer["temperature"] == 0:
+        notices.append("the answer model always gives the same answer: stability s equals correctness c, and tells nothing more.")
+    return notices
 
 
 def _asynchronous_notices(settings: Settings) -> Iterator[str]:

@@ -64,6 +64,36 @@ class JudgeConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MemChainConfig:
+    """Packets and their reward (MemChain, section 4 and appendix B.2); `system: memchain` alone reads it. A part switched off is an ablation of Table 5."""
+
+    candidates: str | None = None  # JSON Lines of candidates by task; None retrieves them from the banks, unless a row holds its own
+    max_candidates: int = 24  # memories that the policy reads, the paper's most
+    plan: bool = True  # the packet has a plan z
+    trace: bool = True  # a trace T
+    actions: bool = True  # actions A
+    num_answers: int = 4  # answers of the frozen model to one packet, for correctness and stability; the paper gives no number
+    invalid_actions: str = "soft"  # soft (equation 15) | zero (appendix B.1): what an invalid action costs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswererConfig:
+    """The frozen answer model F, which sees question and evidence alone; `system: memchain` alone reads it."""
+
+    kind: str = "openai"  # openai (any OpenAI-compatible endpoint) | worlds (a perfect reader of synthetic users: no model, always the same answer)
+    base_url: str | None = None  # of the endpoint; None is the client's default
+    model: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"  # NAME of the environment variable that holds the key; "" for a server without keys
+    timeout_s: float = 60.0  # of one request
+    max_retries: int = 4  # of one request, by the client
+    patience_s: float = 900.0  # an endpoint that is down is asked again for so long; then the packet is abstained from
+    temperature: float = 0.7  # above 0, or all answers to one packet are the same
+    max_tokens: int = 128  # of one answer
+    max_concurrency: int = 32  # requests in flight per worker
+    cache_dir: str | None = None  # answers by question, evidence and number of the answer; None keeps them in memory alone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReportConfig:
     """What a run writes for people to read."""
 
@@ -89,6 +119,8 @@ SECTIONS: dict[str, type] = {
     "agent": AgentConfig,
     "reward": RewardConfig,
     "judge": JudgeConfig,
+    "memchain": MemChainConfig,
+    "answerer": AnswererConfig,
     "report": ReportConfig,
     "job": JobConfig,
 }

@@ -7,7 +7,7 @@ column                  what
 ``prompt``              ``[{role: "user", content: question}]``; verl wants one, the episode builds the real prompt itself
 ``task``                the `Task` as a JSON string
 ``answer_key``          the `AnswerKey` as a JSON string
-``agent_name``          the agent loop that runs the row
+``agent_name``          the agent loop that runs the row: one of `AGENT_NAMES`
 ``reward_model``        ``{style, ground_truth}``; verl wants it, the reward comes from ``answer_key``
 ``extra_info``          ``{index}``, the row's number in the file
 ======================  =========================================================================================================
@@ -31,19 +31,29 @@ from napmem_rl.memory.pyramid import is_time
 from napmem_rl.schema import AnswerKey, AnswerKind, Task, as_json
 
 AGENT_NAME = "napmem"
+AGENT_NAMES = (AGENT_NAME, "memchain")  # rows that this project's agent loop runs; which system plays them is the recipe's to say
 COLUMNS = ("data_source", "prompt", "task", "answer_key", "agent_name", "reward_model", "extra_info")
 _STRING_LISTS = {"options", "references", "evidence_ids"}
 _OPTIONAL_STRINGS = {"asked_at"}
 _NON_EMPTY = {"task_id", "bank_id", "question"}
 
 
-def save_rows(path: Path | str, items: Sequence[tuple[Task, AnswerKey]], *, data_source: str) -> None:
+def save_rows(
+    path: Path | str,
+    items: Sequence[tuple[Task, AnswerKey]],
+    *,
+    data_source: str,
+    agent_name: str = AGENT_NAME,
+    columns: Mapping[str, Sequence[str]] | None = None,
+) -> None:
     """Write questions with their keys to one parquet file, atomically.
 
     Args:
         path: the file, e.g. ``data/train.parquet``.
         items: pairs of task and key, in the order in which they are to stand.
         data_source: name of the set, e.g. ``"locomo"``.
+        agent_name: one of `AGENT_NAMES`.
+        columns: further columns of texts, one each row.
 
     Raises:
         DataError: no pairs, or a pair that `load_rows` would refuse (no answer, empty question, repeated task id, ...).
@@ -53,7 +63,9 @@ def save_rows(path: Path | str, items: Sequence[tuple[Task, AnswerKey]], *, data
 
     path = Path(path)
     check_pairs(str(path), items)
-    table = pa.Table.from_pylist([_build_row(index, task, key, data_source) for index, (task, key) in enumerate(items)])
+    rows = [_build_row(index, task, key, data_source) | {"agent_name": agent_name} for index, (task, key) in enumerate(items)]
+    rows = [row | {name: values[index] for name, values in (columns or {}).items()} for index, row in enumerate(rows)]
+    table = pa.Table.from_pylist(rows)
     with open_replacement(path) as file:
         pq.write_table(table, file)
 

@@ -65,6 +65,20 @@ def load_candidates(path: Path) -> dict[str, tuple[Candidate, ...]]:
     return found
 
 
+def dump_candidates(candidates: Sequence[Candidate]) -> str:
+    """Candidates as JSON text, for a column of rows; `parse_candidates` reads it back."""
+    return json.dumps([asdict(item) for item in candidates], ensure_ascii=False)
+
+
+def parse_candidates(text: str, *, what: str, asked_at: str | None = None) -> tuple[Candidate, ...]:
+    """Read what `dump_candidates` wrote. Raises DataError as `load_candidates` does, and for a candidate later than `asked_at`."""
+    items = _read_object(f'{{"candidates": {text}}}', what)["candidates"]
+    if not isinstance(items, list):
+        raise DataError.of(what, "are no list", got=text)
+    read = [_read_candidate(item, f"{what}, candidate {index}") for index, item in enumerate(items, start=1)]
+    return check_candidates(read, what=what, asked_at=asked_at)
+
+
 def find_candidates(found: Mapping[str, tuple[Candidate, ...]], task: Task, *, path: Path) -> tuple[Candidate, ...]:
     """The candidates of one task.
 
