@@ -12,14 +12,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from napmem_rl.atomic import swap_directories, write_file
 from napmem_rl.data.control_files import FUNCTIONS_FILE
 from napmem_rl.data.overlap import FINGERPRINTS
-from napmem_rl.data.prepare_tally import Tally
+from napmem_rl.data.prepare_tally import Rows, Tally
 from napmem_rl.data.rows import save_rows
 from napmem_rl.data.source import DataSource, SourceBank, SourcePart
 from napmem_rl.data.splits import META
@@ -81,11 +81,7 @@ def prepare(
         building.mkdir()
         _build_banks(tally, building / "banks", encoder, llm, report)
         assigned = tally.assign(split_path)
-        rows = tally.split_rows(assigned)
-        for split, pairs in rows.items():
-            save_rows(building / f"{split}.parquet", pairs, data_source=source.name)
-        if not source.is_generated:
-            tally.fingerprints.save(building / FINGERPRINTS)
+        rows = _save_rows(tally, assigned, building, source)
         meta = {
             "format": FORMAT,
             "source": source.name,
@@ -95,7 +91,6 @@ def prepare(
             "writer": "rules" if llm is None else f"llm:{llm.model}/{PROMPT_VERSION}",
             "encoder": encoder.name if encoder else None,
             "split_by": "file" if split_path else "benchmark" if source.is_benchmark else "hash",
-            "rows": {split: len(pairs) for split, pairs in rows.items()},
             **tally.describe(assigned, rows),
         }
         write_file(building / META, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
@@ -106,6 +101,16 @@ def prepare(
         report(line)
     report(f"done in {time.perf_counter() - started:.1f} s")
     return meta
+
+
+def _save_rows(tally: Tally, assigned: Mapping[str, str], building: Path, source: DataSource) -> Rows:
+    """Write the rows of each split that has some, and the fingerprints where users are compared."""
+    rows = tally.split_rows(assigned)
+    for split, pairs in rows.items():
+        save_rows(building / f"{split}.parquet", pairs, data_source=source.name)
+    if not source.is_generated:
+        tally.fingerprints.save(building / FINGERPRINTS)
+    return rows
 
 
 def hash_file(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from napmem_rl.schema import AnswerKey, Task
 from napmem_rl.tools.spec import shorten
 
 Pairs = list[tuple[Task, AnswerKey]]
+Rows = dict[str, Pairs]  # by split
 _EXAMPLES = 2  # shown of each kind of repair
 
 
@@ -90,16 +91,17 @@ class Tally:
             raise DataError.of(f"split file {split_path}", problem, got=trained[0], expected="dev or test")
         return assigned
 
-    def split_rows(self, assigned: Mapping[str, str]) -> dict[str, Pairs]:
+    def split_rows(self, assigned: Mapping[str, str]) -> Rows:
         """The questions of each split that has some."""
         rows = split_items(self.items, self.groups, assigned)
         check_disjoint(rows, self.groups)
         return rows
 
-    def describe(self, assigned: Mapping[str, str], rows: Mapping[str, Sequence[tuple[Task, AnswerKey]]]) -> dict[str, Any]:
+    def describe(self, assigned: Mapping[str, str], rows: Rows) -> dict[str, Any]:
         """What data.json says: groups of each split, the hash of it all, banks with group, split and version, counts and repairs."""
         split = {name: sorted(group for group, given in assigned.items() if given == name) for name in SPLITS}
         return {
+            "rows": {name: len(pairs) for name, pairs in rows.items()},
             "split": split,
             "assignment_sha256": hash_assignment(split, self.groups, {name: [task.task_id for task, _ in pairs] for name, pairs in rows.items()}),
             "banks": {bank: {"group": group, "split": assigned[group], "version": self.versions[bank]} for bank, group in self.groups.items()},
