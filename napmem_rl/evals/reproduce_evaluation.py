@@ -232,10 +232,10 @@ def _lines(table: Mapping[str, Any]) -> Iterator[str]:
     for benchmark in dict.fromkeys(row["benchmark"] for row in table["rows"]):
         rows = [row for row in table["rows"] if row["benchmark"] == benchmark]
         yield from (f"**{benchmark}** ({rows[0]['metric']}; n questions of so many groups)", "")
-        yield from ("| policy | reader | score [95%] | lexical judge | n | groups | tokens | seconds |", "|---|---|---|---|---|---|---|---|")
+        yield from ("| policy | reader | score [95%] | lexical judge | n | groups | tokens |", "|---|---|---|---|---|---|---|")
         for row in rows:
             tokens = "–" if row["tokens"] is None else f"{row['tokens']:.0f}"
-            counts = f"{row['score']['num_values']} | {row['score']['num_users']} | {tokens} | {row['seconds']:.2f}"
+            counts = f"{row['score']['num_values']} | {row['score']['num_users']} | {tokens}"
             yield f"| {row['policy']} | {row['reader']} | {show_interval(row['score'])} | {show_interval(row['judge'])} | {counts} |"
         yield from ("", *_ceiling_lines(rows), "")
     yield from ("| is better than | benchmark, reader | difference [95%] | p | pairs |", "|---|---|---|---|---|")
