@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from napmem_rl.errors import DataError
 from napmem_rl.evals.policies.contexts import Passage, fit_passages
 from napmem_rl.evals.policies.endpoint import count_tokens_roughly
 from napmem_rl.evals.policies.prompts import NOT_MENTIONED, render_passage
@@ -174,6 +176,8 @@ def _is_edge(word: str, asked: set[str]) -> bool:
 
 def _choose_option(task: Task, passages: Sequence[Passage], asked: set[str]) -> str:
     """The letter of the option that shares most with one passage, where the passage shares something with the question or the option does."""
+    if len(task.options) > len(string.ascii_uppercase):
+        raise DataError.of(f"task {task.task_id}", "has too many options", got=len(task.options), expected="at most 26")
     stems = [_find_stems(passage.text) for passage in passages]
     counts = Counter(word for words in stems for word in words)
 
@@ -183,7 +187,7 @@ def _choose_option(task: Task, passages: Sequence[Passage], asked: set[str]) -> 
         return max((sum(weights[word] for word in words & own) * (1 + 0.5 * len(asked & own)) / (len(words) or 1) ** 0.5 for own in stems), default=0.0)
 
     scores = [score(option) for option in task.options]
-    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[scores.index(max(scores))] if max(scores) > 0 else NOT_MENTIONED
+    return string.ascii_uppercase[scores.index(max(scores))] if max(scores) > 0 else NOT_MENTIONED
 
 
 def _resolve(day: date, match: re.Match[str]) -> str:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from napmem_rl.errors import DataError
 from napmem_rl.evals.policies.contexts import Passage
 from napmem_rl.evals.policies.extractive import ExtractiveReader, extract_answer, find_date
 from napmem_rl.schema import Status, Task
@@ -79,3 +80,9 @@ def test_any_text_gives_an_answer_that_is_not_empty_and_always_the_same(question
     passages = [Passage(text=text, time="2024-03-05T10:00:00", speaker="Ana", place=place) for place, text in enumerate(texts)]
     answer = extract_answer(ask(question), passages)
     assert answer and answer == extract_answer(ask(question), passages)
+
+
+def test_more_options_than_letters_are_refused() -> None:
+    task = ask("Which?", tuple(f"option {number}" for number in range(27)))
+    with pytest.raises(DataError, match="too many options"):
+        extract_answer(task, ())
