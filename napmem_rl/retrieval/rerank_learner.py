@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from napmem_rl.errors import ConfigError, DataError
-from napmem_rl.retrieval.choice import Choice, Sampling, compute_score_gradient, draw_choice, rank_top
+from napmem_rl.retrieval.choice import Choice, Sampling, compute_log_prob, compute_score_gradient, draw_choice, rank_top
 from napmem_rl.retrieval.rerank import RankOne, ResidualReranker
 from napmem_rl.schema import RerankDecision
 
@@ -113,6 +113,14 @@ class RerankLearner:
     def draw(self, candidate_ids: Sequence[str], query: np.ndarray, memories: np.ndarray, *, prior: np.ndarray | None = None) -> Reranking:
         """M drawn by chance: for an answer that is learned from."""
         return self._rerank(candidate_ids, query, memories, prior, is_drawn=True)
+
+    def adopt(
+        self, candidate_ids: Sequence[str], query: np.ndarray, memories: np.ndarray, chosen_ids: Sequence[str], *, prior: np.ndarray | None = None
+    ) -> Reranking:
+        """A choice that was made elsewhere, as if it had been drawn in this order: what a policy was shown, to learn from. Unknown ids are left out."""
+        ranked, places = self.rank(candidate_ids, query, memories, prior=prior), {name: index for index, name in enumerate(candidate_ids)}
+        chosen = np.array([places[name] for name in dict.fromkeys(chosen_ids) if name in places], dtype=np.int64)
+        return replace(ranked, choice=Choice(chosen=chosen, log_prob=compute_log_prob(ranked.scores, chosen, tau=self.settings.tau)))
 
     def learn(self, reranking: Reranking, cited: Sequence[bool], *, max_staleness: int | None = None) -> RerankDecision | None:
         """Take in which of the shown memories an answer cited; moves the maps with every `batch_size`-th answer.
