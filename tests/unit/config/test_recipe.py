@@ -389,6 +389,11 @@ def test_settings_of_asynchronous_training_that_do_not_fit_together_are_refused(
     assert words in refusal(tmp_path, *overrides)
 
 
+def test_a_reranker_without_vectors_is_refused_and_its_path_is_made_absolute(tmp_path: Path) -> None:
+    assert "memory.rerank: needs vectors" in refusal(tmp_path, "memory.rerank=state.npz", "memory.ranking=bm25")
+    assert load(tmp_path, "memory.rerank=state.npz").memory.rerank == str(Path("state.npz").absolute())
+
+
 def test_the_page_about_recipes_lists_every_key_that_is_refused_and_every_key_of_ours() -> None:
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     ours = [f"{name}.{field.name}" for name, section in SECTIONS.items() for field in dataclasses.fields(section)]
