@@ -16,9 +16,9 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "napmem_rl"
 ENGINES = frozenset({"ray", "verl", "vllm", "sglang", "deepspeed", "transfer_queue"})
-STDLIB_ONLY = ("schema", "errors", "atomic", "file_lock")
+STDLIB_ONLY = ("schema", "errors", "atomic")
 MAY_USE_TORCH = ("algos", "retrieval", "evals")
-PURE = (*STDLIB_ONLY, "config", "memory", "retrieval", "llm", "tools", "rewards", "algos", "data", "evals", "systems", "report")
+PURE = (*STDLIB_ONLY, "file_lock", "config", "memory", "retrieval", "llm", "tools", "rewards", "algos", "data", "evals", "systems", "report")
 SYSTEMS = ("napmem", "memchain", "icml", "rmm")
 
 

@@ -198,7 +198,8 @@ async def _share_out(recipe: RmmRecipe, users: dict[str, list[Task]], evidence: 
             if scope not in open_scopes:
                 open_scopes[scope] = ray.remote(ScopeServer).options(num_cpus=0).remote(recipe, scope, encoder.name, encoder.dim)
             try:
-                answered[0] += await worker.live.remote(bank_id, tasks, open_scopes[scope])
+                num_answered = await worker.live.remote(bank_id, tasks, open_scopes[scope])
+                answered[0] += num_answered  # not in one line: others add meanwhile
                 report(f"{bank_id}: done")
             except ray.exceptions.RayError as error:
                 failed[bank_id] = _describe(error)
