@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import shlex
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from napmem_rl.evals.answer_log import AnswerLog, load_answers
 from napmem_rl.evals.evaluation import Ask, AttemptRequest, RunOutcome, plan_attempts, run_attempts, select_pending
 from napmem_rl.evals.evaluation_guard import check_training_overlap
 from napmem_rl.evals.evaluation_page import render_evaluation_page
-from napmem_rl.evals.evaluation_settings import build_settings, fingerprint_model, settle
+from napmem_rl.evals.evaluation_settings import build_settings, fingerprint_weights, settle
 from napmem_rl.evals.policies.registry import SERVED, describe_policy
 from napmem_rl.evals.prepared import Benchmark, load_benchmarks
 from napmem_rl.evals.result_rows import ANSWERS, REPORT, SUMMARY, SUMMARY_TEXT
@@ -32,6 +34,7 @@ from napmem_rl.evals.summary_text import render_markdown
 
 DONE, INCOMPLETE, INTERRUPTED = 0, 1, 130
 DEFAULT_OUT = Path("runs", "evaluate")
+STOP_GRACE_S = 20.0
 Report = Callable[[str], None]
 
 
@@ -64,7 +67,7 @@ def evaluate(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | Non
     evaluation = prepare_evaluation(recipe, wanted, out=out, report=report)
     with hold_run_dir(evaluation.out, other="another --out"):
         note = check_training_overlap(recipe, list(evaluation.benchmarks))
-        model_hash = fingerprint_model(recipe.policy.model) if recipe.policy.engine in SERVED else None
+        model_hash = fingerprint_weights(recipe.policy.model) if recipe.policy.engine in SERVED else None
         settings = build_settings(recipe, evaluation.benchmarks, name=evaluation.name, facts=evaluation.facts, model_hash=model_hash)
         if settle(evaluation.out, settings):
             report(f"{evaluation.out}: going on with the answers that are there")
@@ -154,7 +157,7 @@ def write_results(evaluation: Evaluation, outcome: RunOutcome, notes: list[str],
 async def _run(spec: WorkerSpec, ask: Ask | None, pending: Sequence[AttemptRequest], logs: Mapping[str, AnswerLog], report: Report) -> RunOutcome:
     """All attempts within one event loop; a signal ends it in order."""
     runner = None if ask is not None else build_runner(spec)
-    with stop_on_signal() as (stop, received):
+    with stop_on_signal(report) as (stop, received):
         try:
             width = spec.recipe.evaluation.max_concurrency
             outcome = await run_attempts(pending, ask or runner.run, logs, max_concurrency=width, stop=stop, report=report)
@@ -167,15 +170,27 @@ async def _run(spec: WorkerSpec, ask: Ask | None, pending: Sequence[AttemptReque
 
 
 @contextlib.contextmanager
-def stop_on_signal() -> Iterator[tuple[asyncio.Event, list[signal.Signals]]]:
-    """An event of the running loop that the first SIGINT or SIGTERM sets, and the signals that came; a second one ends the process at once."""
+def stop_on_signal(report: Report, *, grace_s: float = STOP_GRACE_S) -> Iterator[tuple[asyncio.Event, list[signal.Signals]]]:
+    """An event of the running loop that the first SIGINT or SIGTERM sets, and the signals that came.
+
+    The process then has `grace_s` seconds: a search in a thread cannot be cancelled, and Python would wait for it. A second signal ends it at once. Either way
+    what is answered is on disk.
+    """
     loop, stop, received = asyncio.get_running_loop(), asyncio.Event(), []
+
+    def leave() -> None:
+        report(f"left with searches still running after {grace_s:.0f} s; what is answered is kept. Go on with: {_this_command()}")
+        sys.stdout.flush()
+        os._exit(INTERRUPTED)
 
     def take(number: signal.Signals) -> None:
         if received:
-            raise SystemExit(128 + number)
+            os._exit(128 + number)
         received.append(number)
         stop.set()
+        timer = threading.Timer(grace_s, leave)
+        timer.daemon = True
+        timer.start()
 
     handled = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in handled}

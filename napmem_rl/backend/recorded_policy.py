@@ -15,7 +15,7 @@ from napmem_rl.backend.replay_engine import Replay, ReplayTokenizer, play
 from napmem_rl.backend.served_policy import ServedModel, find_context, find_model, serve_engine
 from napmem_rl.config.evaluation_sections import PolicyConfig
 from napmem_rl.errors import CheckpointError, ConfigError, ReplayError
-from napmem_rl.evals.evaluation_settings import fingerprint_model
+from napmem_rl.evals.evaluation_settings import fingerprint_weights
 from napmem_rl.evals.policies.model import Episode, PolicyModel
 from napmem_rl.evals.policies.registry import SERVED
 from napmem_rl.evals.recordings import Evaluated, Recording, Trained, check_replayable
@@ -129,7 +129,7 @@ def list_doubts(recording: Recording, engine: str) -> tuple[str, ...]:
         doubts.append("engine vllm: tokens repeat only as far as its batches round alike")
     elif engine == "endpoint" and find_temperature(recording) > 0:
         doubts.append("an endpoint is free to pass over the seed")
-    if isinstance(origin, Evaluated) and then in SERVED and fingerprint_model(origin.recipe.policy.model) != origin.model_hash:
+    if isinstance(origin, Evaluated) and then in SERVED and fingerprint_weights(origin.recipe.policy.model) != origin.model_hash:
         doubts.append(f"the files of {origin.recipe.policy.model} are not those that were evaluated")
     if isinstance(origin, Trained) and origin.policy_versions[0] != origin.policy_versions[1]:
         doubts.append(f"several weights sampled it (of steps {origin.policy_versions[0]} to {origin.policy_versions[1]}); one is used here")

@@ -57,7 +57,7 @@ def build_settings(recipe: EvaluationRecipe, benchmarks: Sequence[Benchmark], *,
     return {
         "format": FORMAT,
         "policy": {"name": name, "facts": _plain(facts)},
-        DECIDES_ANSWERS: {**sections, "evaluation": given, "prompt": facts.get("prompt"), "model_sha256": model_hash, "benchmarks": data},
+        DECIDES_ANSWERS: {**sections, "evaluation": given, "prompt": facts.get("prompt"), "model_fingerprint": model_hash, "benchmarks": data},
         "recipe": _plain(recipe.sections()),
         "directories": {benchmark.name: str(benchmark.directory) for benchmark in benchmarks},
         "trained_in": str(recipe.trained_in) if recipe.trained_in else None,
@@ -121,7 +121,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)
 
 
-def fingerprint_model(model: str | None) -> str | None:
+def fingerprint_weights(model: str | None) -> str | None:
     """A hash over the weight files of a directory: names, sizes, and the first and last megabyte of each, so that it takes no time with large models.
 
     Of a run directory all checkpoints count: one more is another model. None where there is no directory.

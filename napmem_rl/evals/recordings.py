@@ -82,7 +82,7 @@ class Evaluated:
     row: AnswerRow
     data_dir: Path  # of its benchmark: keys and banks
     split: str
-    model_hash: str | None  # `fingerprint_model` of its checkpoint
+    model_hash: str | None  # `fingerprint_weights` of its checkpoint
     data_hash: str  # `Benchmark.sha256` of its questions
 
 
@@ -231,7 +231,7 @@ def _load_evaluated(directory: Path, task_id: str, choice: Choice) -> Recording:
     trajectory = read_trajectory(row.trajectory, what=place)
     data_dir, decided = Path(settings["directories"][row.benchmark]), settings[DECIDES_ANSWERS]
     data = decided[BENCHMARKS][row.benchmark]
-    hashes = {"model_hash": decided["model_sha256"], "data_hash": data["data_sha256"]}
+    hashes = {"model_hash": decided["model_fingerprint"], "data_hash": data["data_sha256"]}
     return Recording(
         place=place,
         trajectory=trajectory,

@@ -13,7 +13,7 @@ from napmem_rl.config.evaluation_recipe import EvaluationRecipe, load_evaluation
 from napmem_rl.data.overlap import Fingerprints, keep_training_fingerprints, load_fingerprints
 from napmem_rl.errors import DataError
 from napmem_rl.evals.evaluation_guard import check_training_overlap
-from napmem_rl.evals.evaluation_settings import build_settings, fingerprint_model, load_settings, settle
+from napmem_rl.evals.evaluation_settings import build_settings, fingerprint_weights, load_settings, settle
 from napmem_rl.evals.prepared import Benchmark, load_split
 
 
@@ -59,7 +59,7 @@ def test_other_data_other_banks_and_another_model_are_refused(benchmark: Benchma
     for other, model_hash, said in (
         (dataclasses.replace(benchmark, sha256="other"), "m1", "data_sha256"),
         (dataclasses.replace(benchmark, versions={**benchmark.versions, "user-1": "f" * 16}), "m1", "banks_sha256"),
-        (benchmark, "m2", "model_sha256: m1 → m2"),
+        (benchmark, "m2", "model_fingerprint: m1 → m2"),
     ):
         with pytest.raises(DataError, match=said):
             settle(tmp_path / "out", build(other, model_hash=model_hash))
@@ -74,11 +74,11 @@ def test_a_directory_that_holds_something_else_is_left_alone(benchmark: Benchmar
 
 def test_the_hash_of_a_model_follows_its_weights(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"a" * 3_000_000)
-    first = fingerprint_model(str(tmp_path))
+    first = fingerprint_weights(str(tmp_path))
     (tmp_path / "run.log").write_text("x")
-    assert fingerprint_model(str(tmp_path)) == first
+    assert fingerprint_weights(str(tmp_path)) == first
     (tmp_path / "model.safetensors").write_bytes(b"a" * 2_999_999 + b"b")
-    assert fingerprint_model(str(tmp_path)) != first and fingerprint_model("gpt-4o") is None and fingerprint_model(None) is None
+    assert fingerprint_weights(str(tmp_path)) != first and fingerprint_weights("gpt-4o") is None and fingerprint_weights(None) is None
 
 
 def trained_on(run_dir: Path, benchmark: Benchmark, banks: set[str]) -> EvaluationRecipe:
