@@ -155,7 +155,8 @@ def find_abstention(scored: ScoredTrajectory) -> tuple[str, str]:
     if trajectory.status.is_ours:
         return str(trajectory.status), trajectory.detail
     if scored.reward is None:
-        return ("reward_worker" if scored.abstained.startswith(WORKER_DIED) else "judge"), scored.abstained
+        causes = {WORKER_DIED: "reward_worker", "answer model": "answer_model"}
+        return next((cause for words, cause in causes.items() if scored.abstained.startswith(words)), "judge"), scored.abstained
     if not any(turn.response_ids for turn in trajectory.turns):
         return "no_tokens", "the prompt left no room to sample; raise agent.max_context_tokens"
     return "", ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 FACT = "napmem/{name}"  # aggregate of the trained rows of a step, e.g. napmem/correctness
 ABSTAINED = "napmem/abstained"  # sessions without an honest reward: the judge gave none, or the failure was ours
-ABSTAINED_BECAUSE = "napmem/abstained/{cause}"  # by cause: judge, error_tool, error_llm, reward_worker, no_tokens
+ABSTAINED_BECAUSE = "napmem/abstained/{cause}"  # by cause: judge, answer_model, error_tool, error_llm, reward_worker, no_tokens
 KEPT_GROUPS = "napmem/kept_groups"
 DROPPED_GROUPS = "napmem/dropped_groups"  # groups left with too few rows to compare
 DROPPED_ROWS = "napmem/dropped_rows"  # rows of those groups, themselves fine

@@ -62,6 +62,11 @@ def _load_vllm_cpu_replica() -> type[RolloutReplica]:
     return CPUvLLMReplica
 
 
+def register_losses() -> None:
+    """TMPO's loss, by importing the module that registers it."""
+    from napmem_rl.backend import losses  # noqa: F401
+
+
 arm_stacks()
 separate_queue(queue_interface)
 
@@ -74,3 +79,4 @@ register_rollout()
 register_vllm_on_cpu()
 
 # --- agent loop, losses --------------------------------------------------------------------------------------------------------------------------------
+register_losses()

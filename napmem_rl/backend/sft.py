@@ -16,11 +16,14 @@ from omegaconf import OmegaConf
 
 from napmem_rl.backend.bank_search import build_search
 from napmem_rl.backend.checkpoints import repair_export
+from napmem_rl.backend.lora import merge_adapter, prepare_adapter
+from napmem_rl.backend.sft_packets import TINY, make_packet_demonstrations, prepare_tiny, teach_rows
 from napmem_rl.backend.smollm2 import convert_smollm2
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.config.sft_recipe import SftRecipe, load_sft_recipe
 from napmem_rl.data.demonstrations import build_demonstrations, save_demonstrations
 from napmem_rl.data.overlap import check_training_data, keep_training_fingerprints
+from napmem_rl.data.packet_demonstrations import TaughtRows
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import check_data_dir
 from napmem_rl.errors import BackendError, ConfigError
@@ -29,6 +32,7 @@ from napmem_rl.memory.storage import find_bank_dir
 from napmem_rl.retrieval.encoder import load_encoder
 
 SMOLLM2 = "smollm2"
+ADAPTER = "adapter"
 STOP_TIMEOUT_S = 60.0  # torchrun ends its workers when it is told to stop, and kills them after 30 s
 
 
@@ -47,19 +51,21 @@ def run_sft(recipe: SftRecipe, report: Callable[[str], None] = print) -> Path:
     check_data_dir(recipe.data_dir)
     rows = recipe.data_dir / "train.parquet"
     fingerprints = check_training_data([rows], load_rows(rows) if rows.exists() else [], held_out=())
-    model = _prepare_model(recipe, report)
+    taught = teach_rows(recipe, report) if recipe.system == "memchain" else None
+    model = _prepare_model(recipe, taught, report)
     recipe.output.parent.mkdir(parents=True, exist_ok=True)
     work = recipe.output.with_name(f".{recipe.output.name}.{os.getpid()}.tmp")
     try:
         work.mkdir()
-        count = _make_demonstrations(recipe, model, work / "demonstrations.parquet", report)
+        count = _make_demonstrations(recipe, taught, model, work, report)
         seconds = _train(recipe, model, work, report)
-        trained = _find_trained(work)
+        trained = _merge(_find_trained(work), model, work) if recipe.lora.rank else _find_trained(work)
         repair_export(trained / "config.json")
         facts = {"recipe": str(recipe.path), "base": str(recipe.verl.model.path), "demonstrations": count, "train_s": round(seconds, 1)}
         (trained / "sft.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         keep_training_fingerprints(trained, fingerprints, base=Path(str(recipe.verl.model.path)))
-        os.rename(work / "demonstrations.parquet", trained / "demonstrations.parquet")
+        for made in work.glob("*.parquet"):
+            os.rename(made, trained / made.name)
         os.rename(trained, recipe.output)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -74,7 +80,9 @@ def train_cold_start(recipe: Recipe, report: Callable[[str], None] = print) -> P
     return run_sft(load_sft_recipe(recipe.cold_start, [f"data.dir={recipe.data_dir}", f"output={recipe.model_path}"]), report)
 
 
-def _prepare_model(recipe: SftRecipe, report: Callable[[str], None]) -> Path:
+def _prepare_model(recipe: SftRecipe, taught: TaughtRows | None, report: Callable[[str], None]) -> Path:
+    if recipe.verl.model.path == TINY and taught is not None:
+        return prepare_tiny(recipe, taught)
     if recipe.verl.model.path == SMOLLM2:
         path = recipe.data_dir / SMOLLM2
         report(f"model: SmolLM2-135M-Instruct in {path}")
@@ -85,8 +93,16 @@ def _prepare_model(recipe: SftRecipe, report: Callable[[str], None]) -> Path:
     return path
 
 
-def _make_demonstrations(recipe: SftRecipe, model: Path, path: Path, report: Callable[[str], None]) -> int:
+def _make_demonstrations(recipe: SftRecipe, taught: TaughtRows | None, model: Path, work: Path, report: Callable[[str], None]) -> int:
     """Demonstrate questions of the train split and store them; returns how many."""
+    count = _demonstrate(recipe, model, work, report) if taught is None else make_packet_demonstrations(recipe, taught, model, work, report)
+    if count < recipe.verl.data.train_batch_size:
+        got, expected = f"{count} demonstrations", f"at least data.train_batch_size={recipe.verl.data.train_batch_size}"
+        raise ConfigError.of(f"recipe {recipe.path}", "too few demonstrations for one batch", got=got, expected=expected)
+    return count
+
+
+def _demonstrate(recipe: SftRecipe, model: Path, work: Path, report: Callable[[str], None]) -> int:
     from transformers import AutoTokenizer
 
     started = time.perf_counter()
@@ -97,10 +113,7 @@ def _make_demonstrations(recipe: SftRecipe, model: Path, path: Path, report: Cal
     pairs = load_rows(recipe.data_dir / "train.parquet")
     tokenizer = AutoTokenizer.from_pretrained(model)
     made = build_demonstrations(pairs, open_bank, tokenizer, agent=recipe.agent, memory=recipe.memory, count=recipe.count)
-    if len(made) < recipe.verl.data.train_batch_size:
-        got, expected = f"{len(made)} demonstrations", f"at least data.train_batch_size={recipe.verl.data.train_batch_size}"
-        raise ConfigError.of(f"recipe {recipe.path}", "too few demonstrations for one batch", got=got, expected=expected)
-    save_demonstrations(path, made)
+    save_demonstrations(work / "demonstrations.parquet", made)
     lengths = sorted(len(demonstration.token_ids) for demonstration in made)
     longest = f"{lengths[len(lengths) // 2]} tokens in the middle, {lengths[-1]} at most"
     report(f"demonstrations: {len(made)} of {len(pairs)} train questions, {longest}, {time.perf_counter() - started:.1f} s")
@@ -111,6 +124,9 @@ def _train(recipe: SftRecipe, model: Path, work: Path, report: Callable[[str], N
     """Run verl's trainer under torchrun; returns seconds."""
     config = recipe.verl.copy()
     config.model.path = str(model)
+    if recipe.lora.rank:
+        prepare_adapter(model, recipe.lora, work / ADAPTER)
+        config.model.lora_adapter_path = str(work / ADAPTER)
     config.data.train_files = str(work / "demonstrations.parquet")
     config.trainer.default_local_dir = str(work / "checkpoints")
     OmegaConf.save(config, work / "verl.yaml")
@@ -141,6 +157,12 @@ def _run_to_the_end(command: Sequence[str], environment: Mapping[str, str]) -> i
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _merge(trained: Path, model: Path, work: Path) -> Path:
+    """The trained adapter within the weights of the model."""
+    merge_adapter(trained, model=model, adapter=work / ADAPTER, out=work / "merged")
+    return work / "merged"
 
 
 def _find_trained(work: Path) -> Path:

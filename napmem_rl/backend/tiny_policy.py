@@ -7,7 +7,7 @@ on what to look for and not on spelling JSON. The chat template leaves out syste
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,24 +43,25 @@ def call_prefixes() -> dict[str, str]:
     return prefixes
 
 
-def build_tokenizer(texts: Iterable[str], *, max_length: int) -> PreTrainedTokenizerFast:
+def build_tokenizer(texts: Iterable[str], *, max_length: int, plain: Sequence[str] | None = None) -> PreTrainedTokenizerFast:
     """A word-level tokenizer that knows every word of `texts`; other words become `<|unk|>`.
 
     Args:
         texts: everything the policy may read or write: questions, tool results, answers.
         max_length: the longest context, in tokens.
+        plain: fixed texts that are one token each; those of NapMem's answers and tool calls unless given.
     """
     from transformers import PreTrainedTokenizerFast
 
     controls = [PAD, UNKNOWN, END, USER, ASSISTANT, TOOL]
-    plain = [ANSWER_OPEN, ANSWER_CLOSE, STRING_SUFFIX, LIST_SUFFIX, *call_prefixes().values()]
+    fixed = [ANSWER_OPEN, ANSWER_CLOSE, STRING_SUFFIX, LIST_SUFFIX, *call_prefixes().values()] if plain is None else list(plain)
     splitter = pre_tokenizers.Split(Regex(WORD), behavior="removed", invert=True)
     words = sorted({word for text in texts for word, _ in splitter.pre_tokenize_str(text)})
-    vocabulary = {token: i for i, token in enumerate(dict.fromkeys([*controls, *plain, *words]))}
+    vocabulary = {token: i for i, token in enumerate(dict.fromkeys([*controls, *fixed, *words]))}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     core.pre_tokenizer = splitter
     core.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in controls])
-    core.add_tokens([AddedToken(token, normalized=False, special=False) for token in plain])
+    core.add_tokens([AddedToken(token, normalized=False, special=False) for token in fixed])
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
         pad_token=PAD,

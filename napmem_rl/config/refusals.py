@@ -213,6 +213,8 @@ def _choices(settings: Settings) -> Iterator[Fault]:
 
 
 def _memchain(settings: Settings) -> Iterator[Fault]:
+    if select(settings, f"{ACTOR}.policy_loss.loss_mode") == "tmpo" and select(settings, f"{ACTOR}.loss_agg_mode") != "seq-mean-token-mean":
+        yield Fault(f"{ACTOR}.loss_agg_mode", "does not fit policy_loss.loss_mode tmpo, which is a mean over sequences", "seq-mean-token-mean")
     if not _is_memchain(settings):
         return
     memchain, answerer = settings["memchain"], settings["answerer"]
@@ -263,11 +265,8 @@ def _positive(settings: Settings) -> Iterator[Fault]:
 
 def _sizes(settings: Settings) -> Iterator[Fault]:
     agent = settings["agent"]
-    for small, large in (
-        ("max_result_tokens", "max_episode_tool_tokens"),
-        ("max_episode_tool_tokens", "max_context_tokens"),
-        ("max_turn_tokens", "max_context_tokens"),
-    ):
+    of_tools = () if _is_memchain(settings) else (("max_result_tokens", "max_episode_tool_tokens"), ("max_episode_tool_tokens", "max_context_tokens"))
+    for small, large in (*of_tools, ("max_turn_tokens", "max_context_tokens")):
         if agent[small] > agent[large]:
             yield Fault(f"agent.{small}", f"is larger than agent.{large}", f"at most {agent[large]}")
     limit = (select(settings, f"{ACTOR}.ppo_max_token_len_per_gpu") or 0) * (select(settings, f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size") or 1)

@@ -94,6 +94,32 @@ class AnswererConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TeacherConfig:
+    """Who writes the packets that launch/sft.py trains on; `system: memchain` alone reads it."""
+
+    kind: str = "gold"  # gold (fixed rules over gold evidence, no model) | openai (any OpenAI-compatible endpoint)
+    base_url: str | None = None
+    model: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    timeout_s: float = 120.0
+    max_retries: int = 4
+    max_tries: int = 3  # packets that are asked for where the parser refuses one
+    temperature: float = 0.0
+    max_concurrency: int = 16
+    cache_dir: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoraConfig:
+    """Adapters of launch/sft.py, made by peft; they are merged into the model that is written."""
+
+    rank: int = 0  # 0 trains all weights
+    alpha: int = 64
+    dropout: float = 0.05
+    target_modules: str = "all-linear"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReportConfig:
     """What a run writes for people to read."""
 

@@ -4,9 +4,11 @@ Layers, lowest first: verl's `sft_trainer_engine` and ours · the platform · th
 
 - `platform: cpu | gpu`; `agent`, `memory`: as in a training recipe, and to be the same as in the one that follows
 - `data.dir`: a directory that launch/prepare_data.py has written; demonstrations come from its train split alone
+- `system: napmem | memchain`: whose episodes are demonstrated; of MemChain `memchain`, `teacher` (who writes packets)
+- `lora`: adapters instead of all weights (`rank` above 0)
 - `demonstrations.count`: how many to make
 - `output`: directory for the trained model in Hugging Face form
-- `model.path: smollm2` stands for the converted SmolLM2-135M-Instruct
+- `model.path: smollm2` stands for the converted SmolLM2-135M-Instruct, `model.path: tiny` for a small untrained policy of MemChain's smoke test
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-from napmem_rl.config.sections import AgentConfig, MemoryConfig
+from napmem_rl.config.sections import AgentConfig, LoraConfig, MemChainConfig, MemoryConfig, TeacherConfig
 from napmem_rl.config.tree import Tree, absolute, is_path, load_yaml, merge, parse_override, resolve, select, walk
 from napmem_rl.errors import ConfigError
 
 DATASET = {"path": "pkg://napmem_rl.backend.sft_dataset", "name": "DemonstrationDataset"}
 OPEN_SUBTREES = ("model.override_config", "engine.mixed_precision", "engine.wrap_policy", "optim.override_optimizer_config", "profiler")
+SECTIONS: dict[str, type] = {"agent": AgentConfig, "memory": MemoryConfig, "memchain": MemChainConfig, "teacher": TeacherConfig, "lora": LoraConfig}
+SYSTEMS = ("napmem", "memchain")
 PLATFORMS: dict[str, Tree] = {
     "cpu": {
         "engine": {"strategy": "fsdp2", "use_torch_compile": False, "mixed_precision": {"param_dtype": "fp32", "reduce_dtype": "fp32"}},
@@ -50,12 +54,16 @@ class SftRecipe:
     """A resolved recipe. `verl` is what verl's SFT trainer takes; `data.train_files` is set when the demonstrations are made."""
 
     path: Path
+    system: str
     platform: str
     data_dir: Path
     output: Path
     count: int
     agent: AgentConfig
     memory: MemoryConfig
+    memchain: MemChainConfig
+    teacher: TeacherConfig
+    lora: LoraConfig
     verl: DictConfig
 
     @property
@@ -100,7 +108,12 @@ def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:
     count = tree.pop("demonstrations")["count"]
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ConfigError.of(f"recipe {path}, key demonstrations.count", "is not a number of demonstrations", got=count, expected="an integer from 1")
-    sections = {name: _section(cls, tree.pop(name), f"recipe {path}, section {name}") for name, cls in (("agent", AgentConfig), ("memory", MemoryConfig))}
+    system = tree.pop("system")
+    if system not in SYSTEMS:
+        raise ConfigError.of(f"recipe {path}, key system", "is none of the memory systems", got=system, expected=" or ".join(SYSTEMS))
+    sections = {name: _section(cls, tree.pop(name), f"recipe {path}, section {name}") for name, cls in SECTIONS.items()}
+    if sections["lora"].rank < 0:
+        raise ConfigError.of(f"recipe {path}, key lora.rank", "is negative", got=sections["lora"].rank, expected="0 for all weights, or a rank")
     data_dir, output = Path(absolute(tree["data"].pop("dir"))), Path(absolute(tree.pop("output")))
     sections["memory"] = _with_absolute_paths(sections["memory"])
     tree.pop("platform")
@@ -109,7 +122,7 @@ def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:
     if tree["data"]["use_dynamic_bsz"] and longest > limit * tree["engine"]["ulysses_sequence_parallel_size"]:
         what = f"recipe {path}, key data.max_token_len_per_gpu"
         raise ConfigError.of(what, "does not hold one demonstration of agent.max_context_tokens", got=limit, expected=f"at least {longest}")
-    return SftRecipe(path=path, platform=platform, data_dir=data_dir, output=output, count=count, verl=OmegaConf.create(tree), **sections)
+    return SftRecipe(path=path, system=system, platform=platform, data_dir=data_dir, output=output, count=count, verl=OmegaConf.create(tree), **sections)
 
 
 def _with_absolute_paths(memory: MemoryConfig) -> MemoryConfig:
@@ -131,8 +144,8 @@ def _section(cls: type, values: Mapping[str, Any], what: str) -> Any:
 
 
 def _defaults() -> Tree:
-    ours = {name: dataclasses.asdict(cls()) for name, cls in (("agent", AgentConfig), ("memory", MemoryConfig))}
-    given = {"platform": "gpu", "output": "???", "demonstrations": {"count": 64}, "data": {"dir": "???"}}
+    ours = {name: dataclasses.asdict(cls()) for name, cls in SECTIONS.items()}
+    given = {"platform": "gpu", "system": "napmem", "output": "???", "demonstrations": {"count": 64}, "data": {"dir": "???"}}
     return merge(merge(OmegaConf.to_container(_compose(), resolve=False), {"engine": {"mixed_precision": None}}), merge(ours, given))
 
 

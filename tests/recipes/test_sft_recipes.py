@@ -12,12 +12,13 @@ from napmem_rl.config.sft_recipe import load_sft_recipe
 from napmem_rl.errors import ConfigError
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+GIVEN = {"memchain/sft.yaml": ("output=/o", "memory.encoder=/e", "teacher.model=t", "model.path=/m")}
 SMOKE = RECIPES / "napmem" / "sft_smoke.yaml"
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.rglob("sft*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_sft_recipe_loads(path: Path) -> None:
-    recipe = load_sft_recipe(path, ["data.dir=/data"])
+    recipe = load_sft_recipe(path, ["data.dir=/data", *GIVEN.get(str(path.relative_to(RECIPES)), ())])
     assert recipe.verl.data.custom_cls.name == "DemonstrationDataset"
     assert recipe.verl.data.max_length == recipe.agent.max_context_tokens
     assert "hf_model" in recipe.verl.checkpoint.save_contents
@@ -28,6 +29,20 @@ def test_the_smoke_recipes_share_their_agent_section_and_hand_over_the_model() -
     grpo = load_recipe(RECIPES / "napmem" / "smoke_locomo.yaml", ["data.dir=/data"])
     assert dataclasses.asdict(sft.agent) == dataclasses.asdict(grpo.agent)
     assert str(sft.output) == grpo.verl.actor_rollout_ref.model.path == "/data/model"
+
+
+def test_the_smoke_recipes_of_memchain_agree_and_hand_over_the_policy() -> None:
+    sft = load_sft_recipe(RECIPES / "memchain" / "sft_smoke.yaml", ["data.dir=/data"])
+    tmpo = load_recipe(RECIPES / "memchain" / "smoke.yaml", ["data.dir=/data"])
+    assert (sft.agent, sft.memory.encoder, sft.memchain) == (tmpo.agent, tmpo.memory.encoder, tmpo.memchain)
+    assert str(sft.output) == tmpo.verl.actor_rollout_ref.model.path and sft.system == tmpo.system == "memchain"
+
+
+def test_supervised_training_of_memchain_has_the_papers_values() -> None:
+    recipe = load_sft_recipe(RECIPES / "memchain" / "sft.yaml", ["data.dir=/data", *GIVEN["memchain/sft.yaml"]])
+    assert (recipe.lora.rank, recipe.lora.alpha, recipe.lora.dropout, recipe.lora.target_modules) == (32, 64, 0.05, "all-linear")
+    optim = recipe.verl.optim
+    assert (optim.lr, optim.lr_warmup_steps_ratio, optim.clip_grad, recipe.verl.trainer.total_epochs, recipe.count) == (8e-5, 0.03, 1.0, 2, 5882)
 
 
 def test_the_cpu_platform_trains_in_float32_under_fsdp2_and_asks_for_our_plugin() -> None:

@@ -16,6 +16,8 @@ OPEN = {
     "napmem/smoke_locomo.yaml": ("data.dir=/d",),
     "napmem/grpo.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
     "napmem/async.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
+    "memchain/smoke.yaml": ("data.dir=/d",),
+    "memchain/tmpo.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j", "answerer.model=f"),
     "napmem/grpo_lora.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
 }
 
@@ -32,7 +34,7 @@ def test_the_list_of_grpo_recipes_is_complete() -> None:
 
 @pytest.mark.parametrize("name", sorted(OPEN))
 def test_a_shipped_recipe_loads_once_what_it_leaves_open_is_given(name: str) -> None:
-    assert load(name).system == "napmem"
+    assert load(name).system == ("memchain" if name.startswith("memchain/") else "napmem")
     with pytest.raises(ConfigError) as caught:
         load_recipe(RECIPES / name)
     assert all(given.split("=")[0] in str(caught.value) for given in OPEN[name])
@@ -41,7 +43,7 @@ def test_a_shipped_recipe_loads_once_what_it_leaves_open_is_given(name: str) -> 
 @pytest.mark.parametrize("name", sorted(OPEN))
 def test_a_shipped_recipe_keeps_advantage_and_sampling_of_the_paper(name: str) -> None:
     verl = load(name).verl
-    assert verl.algorithm.adv_estimator == "grpo" and verl.algorithm.norm_adv_by_std_in_grpo is False
+    assert verl.algorithm.adv_estimator == "grpo" and verl.algorithm.norm_adv_by_std_in_grpo is name.startswith("memchain/")
     assert (verl.actor_rollout_ref.rollout.temperature, verl.actor_rollout_ref.rollout.top_p) == (1.0, 1)
 
 
@@ -54,6 +56,25 @@ def test_the_paper_recipe_holds_the_values_of_table_6() -> None:
     assert (rollout.dtype, recipe.verl.trainer.total_epochs, recipe.verl.trainer.n_gpus_per_node, rollout.name) == ("bfloat16", 5, 8, "vllm")
     assert rollout.val_kwargs.top_p == 0.9
     assert recipe.judge.kind == "openai"
+
+
+@pytest.mark.parametrize("name", ["memchain/smoke.yaml", "memchain/tmpo.yaml"])
+def test_a_recipe_of_memchain_trains_with_equation_14(name: str) -> None:
+    recipe = load(name)
+    actor = recipe.verl.actor_rollout_ref.actor
+    assert (actor.policy_loss.loss_mode, actor.loss_agg_mode, actor.use_kl_loss, actor.entropy_coeff) == ("tmpo", "seq-mean-token-mean", True, 0)
+    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.kl_loss_coef) == (3e-4, 4e-4, 1e-3)
+    assert (recipe.memchain.plan, recipe.memchain.trace, recipe.memchain.actions) == (True, True, True)
+    assert [notice for notice in recipe.notices if "answer" not in notice] == []
+
+
+def test_the_recipe_of_memchain_says_which_values_are_ours() -> None:
+    recipe, text = load("memchain/tmpo.yaml"), (RECIPES / "memchain" / "tmpo.yaml").read_text()
+    verl = recipe.verl.actor_rollout_ref
+    assert (verl.rollout.n, verl.actor.optim.lr, recipe.memchain.max_candidates, recipe.verl.trainer.n_gpus_per_node) == (8, 1e-6, 24, 8)
+    for key in ("n: 8", "lr: 1.0e-6", "clip_ratio_low: 3.0e-4", "clip_ratio_high: 4.0e-4", "kl_loss_coef: 0.001", "entropy_coeff: 0", "num_answers: 4"):
+        (line,) = [line for line in text.splitlines() if line.strip().startswith(key)]
+        assert "# OURS" in line
 
 
 def test_the_lora_recipe_differs_in_adapters_rate_and_name_alone() -> None:

@@ -17,8 +17,8 @@ TABLES = {
 
 @pytest.mark.parametrize("page", TABLES)
 def test_named_tests_exist(page: str) -> None:
-    known = {name for path in Path(__file__).parent.glob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
-    files = {path.name for path in Path(__file__).parent.glob("test_*.py")}
+    known = {name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
+    files = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     named = re.findall(r"`(test_\w+(?:\.py)?)`", TABLES[page])
     assert len(named) > 8
     assert [name for name in named if name not in known | files] == []
