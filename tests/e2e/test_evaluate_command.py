@@ -67,7 +67,7 @@ def test_one_command_answers_scores_and_reports(data: Path, tmp_path: Path) -> N
     assert summary["is_complete"] and part["num_answers"] == 18 and part["scores"]["num_unanswerable"] == 3
     recall = part["scores"]["overall"]["evidence_recall"]["interval"]
     assert recall["num_values"] == 15 and recall["num_users"] == 3 and recall["low"] <= recall["mean"] <= recall["high"]
-    assert "false accepts" in summary["judge"]["calibration_line"] and "judge lexical" in (tmp_path / "out" / "summary.md").read_text()
+    assert "false accepts" in summary["judge"]["calibration_line"] and "Judge lexical: false accepts" in (tmp_path / "out" / "summary.md").read_text()
     page = (tmp_path / "out" / "report.html").read_text()
     assert "default-src 'none'" in page and "<script" not in page and "Where do I keep my" in page
     again = run(*EXTRACTIVE, "--on", f"{data}:test", "--out", str(tmp_path / "out"))
