@@ -61,7 +61,7 @@ def test_trajectories_of_training_and_validation_are_written_whole(finished_job)
     called = [line for line in lines if any(turn["calls"] for turn in line["turns"])]
     assert called, "some episodes must have used a tool"
     assert any("rec:1" in call["text"] for line in called for turn in line["turns"] for call in turn["calls"])
-    assert {line["judge"] for line in lines} == {"judge/judge-1"}
+    assert {line["judge"] for line in lines} == {"judge/napmem-judge-2"}
     assert len(finished_job.trajectories("val")) == 4
 
 
