@@ -17,7 +17,7 @@ from napmem_rl.evals.reproduce import is_finished, load_summaries, write_reprodu
 from napmem_rl.evals.reproduce_evaluation import EXTRACTIVE, Policy, build_table, holds, model_policies, run_baselines, write_table
 
 DATA_VARIABLE = "NAPMEM_DATA"
-MODEL_QUESTIONS = 40  # that the model answers, drawn by seed
+MODEL_QUESTIONS = 100  # that the model answers, drawn by seed
 
 
 def reproduce_quickstart(root: Path, seeds: Iterable[int], *, steps: int | None) -> int:
