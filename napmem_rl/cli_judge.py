@@ -11,6 +11,7 @@ from typing import Any
 
 from napmem_rl.config.judge_section import build_judge_section, load_judge_section
 from napmem_rl.config.sections import JUDGE_PROTOCOLS, JudgeConfig
+from napmem_rl.errors import ConfigError
 from napmem_rl.rewards.agreement_report import load_labels, render_agreement, report_agreement
 from napmem_rl.rewards.judge import Judge, LexicalJudge, LLMJudge, build_judge
 from napmem_rl.rewards.judge_calibration import (
@@ -47,8 +48,11 @@ def add_judge_commands(areas: argparse._SubParsersAction) -> None:
 def run_calibrate(args: argparse.Namespace) -> int:
     """Ask the judge, keep the result, show it."""
     config = _read_config(args)
+    directory = args.dir or find_calibration_dir(config)
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError.of(f"--dir {directory}", "is a file", expected="a directory for the result")
     result = _calibrate(build_judge(config))
-    path = save_calibration(result, args.dir or find_calibration_dir(config))
+    path = save_calibration(result, directory)
     if args.json:
         print(json.dumps(dataclasses.asdict(result), ensure_ascii=False))
         return 0

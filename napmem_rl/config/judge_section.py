@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from napmem_rl.config.refusals import check_has_effect
-from napmem_rl.config.sections import JUDGE_PROTOCOLS, JudgeConfig
+from napmem_rl.config.sections import JUDGE_PROTOCOLS, SECTIONS, JudgeConfig
 from napmem_rl.config.tree import Tree, absolute, load_yaml, merge
 from napmem_rl.errors import ConfigError
 
+_KNOWN_SECTIONS = {*SECTIONS, "base", "platform", "policy", "evaluation", "benchmarks", "data", "trainer", "actor_rollout_ref", "algorithm"}
 _FIELDS = {field.name: field.default for field in dataclasses.fields(JudgeConfig)}
 
 
@@ -48,6 +49,11 @@ def _read_section(path: Path, including: tuple[Path, ...]) -> Tree:
     if here in including:
         raise ConfigError.of(f"recipe {including[0]}, key base", "leads back to itself")
     tree = load_yaml(path)
+    near = difflib.get_close_matches("judge", [str(name) for name in tree if name != "judge"], n=1, cutoff=0.75)
+    if near:
+        raise ConfigError.of(f"recipe {path}, key {near[0]}", "is not a known key", fix="Did you mean judge?")
+    if not set(tree) & _KNOWN_SECTIONS:
+        raise ConfigError.of(f"recipe {path}", "holds no section of a recipe", got=sorted(map(str, tree)), expected=", ".join(sorted(_KNOWN_SECTIONS)))
     section, base = tree.get("judge") or {}, tree.get("base")
     if not isinstance(section, dict):
         raise ConfigError.of(f"recipe {path}, key judge", "is a section", got=section, expected="keys below it")

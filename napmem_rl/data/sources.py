@@ -39,7 +39,7 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
     """One subcommand a data set."""
     subparsers = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
     for name, source in SOURCES.items():
-        own = subparsers.add_parser(name, help=source.help, description=source.help)
+        own = subparsers.add_parser(name, help=source.help, description=source.help, allow_abbrev=False)
         source.add_arguments(own)
         own.add_argument("--out", type=Path, required=True, help="directory to write: new, empty, or an earlier result, which is replaced")
         if source.load is not None:
@@ -75,8 +75,9 @@ def build_synthetic(num_users: int, *, seed: int, num_questions: int = 12) -> So
     Raises:
         DataError: fewer than one user.
     """
-    if num_users < 1:
-        raise DataError.of("--users", "is less than one", got=num_users)
+    for name, number in (("--users", num_users), ("--questions-per-user", num_questions)):
+        if number < 1:
+            raise DataError.of(name, "is less than one", got=number)
     users = [generate_user(f"{SYNTHETIC}-{seed}", index, num_questions=num_questions) for index in range(num_users)]
     return SourceSet(
         name=SYNTHETIC,

@@ -96,7 +96,7 @@ def _split_place(place: str) -> tuple[Path, str | None]:
     """DIR or DIR:split. A directory whose own name ends so is taken as it is."""
     path = Path(place).expanduser()
     head, sign, tail = place.rpartition(":")
-    if sign and tail in SPLITS and not path.is_dir():
+    if sign and not path.is_dir() and (tail in SPLITS or (Path(head).expanduser() / META).is_file()):
         return Path(head).expanduser(), tail
     return path, None
 

@@ -11,6 +11,7 @@ rater did not say. `judge` may be absent or null. Other fields are passed over.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -54,7 +55,11 @@ def load_labels(path: Path) -> list[LabelRow]:
     Raises:
         DataError: no such file, no rows, or a row that cannot be read; the message names it.
     """
-    rows = [_read_row(raw, f"labels {path}, row {index} (counting from 1)") for index, raw in enumerate(_load_json(path), 1)]
+    raws = _load_json(path)
+    rows = [_read_row(raw, f"labels {path}, row {index} (counting from 1)") for index, raw in enumerate(raws, 1)]
+    twice = [name for name, count in Counter(str(raw["id"]) for raw in raws if raw.get("id") is not None).items() if count > 1]
+    if twice:
+        raise DataError.of(f"labels {path}", f"item {twice[0]} stands twice", expected="one row an item, with the labels of all raters")
     if not any(row.labels for row in rows):
         raise DataError.of(f"labels {path}", "hold no label", expected='rows such as {"id": "q1", "labels": {"ana": true}, "judge": true}')
     return rows

@@ -5,6 +5,7 @@ Of several gold texts BLEU counts matches in any, as published; ROUGE-L and METE
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ def load_bleu(name: str, model: str | None) -> LoadedMetric:
     bleu = import_library("sacrebleu.metrics", "sacrebleu", EXTRA).BLEU(effective_order=True)
 
     def compute(pairs: Sequence[Pair]) -> list[float]:
-        return [bleu.sentence_score(pair.prediction, list(pair.gold)).score / 100 for pair in pairs]
+        return [min(1.0, bleu.sentence_score(pair.prediction, list(pair.gold)).score / 100) for pair in pairs]  # floats may exceed 100
 
     return LoadedMetric(name=name, compute=compute, version=f"{name_version('sacrebleu')}, one text at a time, effective order, exponential smoothing, 13a")
 
@@ -34,19 +35,29 @@ def load_corpus_bleu(name: str, model: str | None) -> LoadedMetric:
     def compute(pairs: Sequence[Pair]) -> list[float]:
         width = max(len(pair.gold) for pair in pairs)
         streams = [[pair.gold[place] if place < len(pair.gold) else None for pair in pairs] for place in range(width)]
-        return [metric.corpus_score([pair.prediction for pair in pairs], streams).score / 100]
+        return [min(1.0, metric.corpus_score([pair.prediction for pair in pairs], streams).score / 100)]
 
     return LoadedMetric(name=name, compute=compute, version=f"{name_version('sacrebleu')}, corpus, exponential smoothing, 13a", is_corpus=True)
 
 
 def load_rouge_l(name: str, model: str | None) -> LoadedMetric:
-    """F1 of the longest common subsequence of words (Lin 2004), lower-case, letters and digits, without stemming."""
-    scorer = import_library("rouge_score.rouge_scorer", "rouge-score", EXTRA).RougeScorer(["rougeL"], use_stemmer=False)
+    """F1 of the longest common subsequence of words (Lin 2004), lower-case, letters and digits, without stemming.
+
+    Letters of all scripts count; the library's own tokenizer, the same for English, drops every letter but a to z.
+    """
+    scorer = import_library("rouge_score.rouge_scorer", "rouge-score", EXTRA).RougeScorer(["rougeL"], tokenizer=_UnicodeWords())
 
     def compute(pairs: Sequence[Pair]) -> list[float]:
         return [float(scorer.score_multi(pair.gold, pair.prediction)["rougeL"].fmeasure) for pair in pairs]
 
     return LoadedMetric(name=name, compute=compute, version=f"{name_version('rouge-score')}, F1, no stemming")
+
+
+class _UnicodeWords:
+    """A tokenizer as rouge-score takes one."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return re.findall(r"[^\W_]+", text.lower())
 
 
 def load_meteor(name: str, model: str | None) -> LoadedMetric:

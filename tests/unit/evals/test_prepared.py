@@ -31,6 +31,8 @@ def test_dev_stands_in_where_there_is_no_test_split_and_others_must_be_named(tmp
     assert load(str(data))[0].split == "dev" and load(f"{data}:dev")[0].name == "set-dev"
     with pytest.raises(ConfigError, match="has no split train; expected .*set:dev"):
         load(f"{data}:train")
+    with pytest.raises(ConfigError, match="has no split tset; expected .*set:dev"):
+        load(f"{data}:tset")
     trained = write_prepared(tmp_path / "trained", users=1, split="train")
     with pytest.raises(ConfigError, match="has no split test or dev"):
         load(str(trained))

@@ -135,3 +135,22 @@ def test_the_page_on_evaluation_shows_what_the_commands_print(capsys: pytest.Cap
     Path("labels.jsonl").write_text(labels, encoding="utf-8")
     _, out, _ = run(capsys, "agreement", "--labels", "labels.jsonl")
     assert ("text", out) in blocks
+
+
+def test_a_file_in_place_of_the_directory_is_refused_before_the_judge_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("taken").write_text("")
+    status, out, err = run(capsys, "calibrate", "--dir", "taken")
+    assert status == 1 and out == "" and "--dir taken: is a file" in err
+
+
+@pytest.mark.parametrize(("text", "message"), [("jugde: {kind: lexical}", "Did you mean judge?"), ("labels: {ana: 1}", "holds no section of a recipe")])
+def test_a_file_that_is_no_recipe_or_misspells_its_judge_is_refused(capsys: pytest.CaptureFixture[str], text: str, message: str) -> None:
+    Path("r.yaml").write_text(text)
+    status, _, err = run(capsys, "calibrate", "--recipe", "r.yaml")
+    assert status == 1 and message in err
+
+
+def test_one_item_with_two_rows_of_labels_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("l.jsonl").write_text('{"id": "a", "labels": {"ana": true}}\n{"id": "a", "labels": {"ana": false}}\n')
+    status, out, err = run(capsys, "agreement", "--labels", "l.jsonl")
+    assert status == 1 and out == "" and "item a stands twice" in err

@@ -167,3 +167,8 @@ def test_mauve_is_near_one_for_alike_texts_and_low_for_others() -> None:
     assert same == pytest.approx(1.0, abs=0.01) and 0 < other < 0.1
     with pytest.raises(DataError, match="compares distributions; got '5 pairs'"):
         metric.score_corpus([pair(text, text) for text in walks[:5]])
+
+
+def test_bleu_is_never_above_one_and_rouge_reads_every_script() -> None:
+    assert score("bleu4", pair("2022", "2022")) == [1.0]
+    assert score("rouge_l", pair("東京", "東京"), pair("Café Éclair", "café éclair"), pair("東京", "京都")) == [1.0, 1.0, 0.0]
