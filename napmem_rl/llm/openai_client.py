@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from napmem_rl.errors import BudgetError, ConfigError, LLMError
 from napmem_rl.llm.base import AssistantTurn, ChatClient, ChatReply, RawToolCall, Usage
+from napmem_rl.llm.connections import Connections
 from napmem_rl.llm.disk_cache import DiskCache
 from napmem_rl.llm.limits import BYTES_OF_TOKEN, Budget, RequestLimits, Spending, guess_prompt_tokens
 from napmem_rl.tools.parse import parse_turn
@@ -81,7 +83,7 @@ class OpenAIChat:
         self.name = model
         self.usage = Usage()
         self.endpoint = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-        self._client = _build_client(self.endpoint, api_key_env, timeout_s, max_retries)
+        self._connections = Connections(functools.partial(_build_client, self.endpoint, api_key_env, timeout_s, max_retries))
         self._limit_name = "max_completion_tokens" if reasoning else "max_tokens"
         self._defaults = {"temperature": None if reasoning else temperature, "top_p": None if reasoning else top_p, self._limit_name: max_tokens}
         self._slots = asyncio.Semaphore(max_concurrency)
@@ -133,7 +135,7 @@ class OpenAIChat:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._connections.close()
 
     def _build_request(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None, max_tokens: int | None
@@ -170,7 +172,8 @@ class OpenAIChat:
 
         try:
             # what `chat.completions.create` does, without its walk through every field of the request, which costs as much as sending it
-            completion = await self._client.post("/chat/completions", body=request, cast_to=ChatCompletion)
+            with self._connections.take() as client:
+                completion = await client.post("/chat/completions", body=request, cast_to=ChatCompletion)
         except (OpenAIError, json.JSONDecodeError) as error:
             raise LLMError.of(f"model {self.name} at {self.endpoint}", f"request failed ({type(error).__name__})", got=str(error)) from error
         if not isinstance(completion, ChatCompletion) or not completion.choices:
