@@ -145,7 +145,7 @@ def parse_object(text: str) -> dict[str, Any] | Fault:
     if not inner.lstrip().startswith("{"):
         return Fault(FaultCause.PROSE, "there is text where one JSON object was expected, and nothing else")
     try:
-        value = json.loads(inner, object_pairs_hook=_refuse_repeats, parse_constant=_refuse_constant)
+        value = json.loads(inner, object_pairs_hook=refuse_repeats, parse_constant=refuse_constant)
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return Fault(FaultCause.CONTENT, "a text is not valid Unicode (half of a surrogate pair)")
@@ -172,7 +172,8 @@ def _is_other_name(error: ValidationError) -> bool:
     return is_nameless and not error.relative_path or (error.validator == "enum" and len(error.relative_path) == 1 and len(error.validator_value) == 1)
 
 
-def _refuse_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """For `object_pairs_hook`: a field given twice has two readings."""
     names = [name for name, _ in pairs]
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
@@ -180,7 +181,8 @@ def _refuse_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """For `parse_constant`: NaN and Infinity are Python's, not JSON's."""
     raise ValueError(f"{name} is no JSON value")
 
 

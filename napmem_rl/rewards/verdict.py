@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from napmem_rl.llm.structured import refuse_repeats
 
 VERDICT_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -28,15 +29,9 @@ def parse_verdict(reply: str) -> Verdict | None:
     """Read a verdict: one JSON object with exactly `verdict` and `reason`, alone or in one code fence; None for anything else."""
     fenced = re.fullmatch(r"\s*```(?:json)?\s*(.*?)\s*```\s*", reply, re.DOTALL)
     try:
-        value = json.loads(fenced[1] if fenced else reply, object_pairs_hook=_refuse_repeats)
+        value = json.loads(fenced[1] if fenced else reply, object_pairs_hook=refuse_repeats)
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict) or set(value) != {"verdict", "reason"} or not isinstance(value["reason"], str):
         return None
     return Verdict(is_correct=value["verdict"] == "correct", reason=value["reason"]) if value["verdict"] in ("correct", "incorrect") else None
-
-
-def _refuse_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) != len(pairs):
-        raise ValueError("a field is given twice")
-    return dict(pairs)

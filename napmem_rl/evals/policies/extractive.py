@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import re
-import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +21,11 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from napmem_rl.errors import DataError
 from napmem_rl.evals.policies.contexts import Passage, fit_passages
 from napmem_rl.evals.policies.endpoint import count_tokens_roughly
 from napmem_rl.evals.policies.prompts import NOT_MENTIONED, render_passage
 from napmem_rl.evals.policies.readers import Reading
+from napmem_rl.llm.options_text import letter_options
 from napmem_rl.memory.writers.sentences import is_question, split_sentences
 from napmem_rl.retrieval.bm25 import tokenize_words
 from napmem_rl.retrieval.query import tokenize_query
@@ -176,8 +175,7 @@ def _is_edge(word: str, asked: set[str]) -> bool:
 
 def _choose_option(task: Task, passages: Sequence[Passage], asked: set[str]) -> str:
     """The letter of the option that shares most with one passage, where the passage shares something with the question or the option does."""
-    if len(task.options) > len(string.ascii_uppercase):
-        raise DataError.of(f"task {task.task_id}", "has too many options", got=len(task.options), expected="at most 26")
+    options = letter_options(task)
     stems = [_find_stems(passage.text) for passage in passages]
     counts = Counter(word for words in stems for word in words)
 
@@ -186,8 +184,8 @@ def _choose_option(task: Task, passages: Sequence[Passage], asked: set[str]) -> 
         weights = {word: math.log(1 + (1 + len(stems)) / (1 + counts[word])) for word in words | asked}
         return max((sum(weights[word] for word in words & own) * (1 + 0.5 * len(asked & own)) / (len(words) or 1) ** 0.5 for own in stems), default=0.0)
 
-    scores = [score(option) for option in task.options]
-    return string.ascii_uppercase[scores.index(max(scores))] if max(scores) > 0 else NOT_MENTIONED
+    scores = [score(option) for _, option in options]
+    return options[scores.index(max(scores))][0] if max(scores) > 0 else NOT_MENTIONED
 
 
 def _resolve(day: date, match: re.Match[str]) -> str:

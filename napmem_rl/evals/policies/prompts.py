@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from napmem_rl.errors import DataError
 from napmem_rl.evals.policies.contexts import Passage
+from napmem_rl.llm.options_text import letter_options
 from napmem_rl.schema import Task
 from napmem_rl.tools.result_text import flatten
 
@@ -62,11 +62,8 @@ def read_answer(text: str, task: Task) -> str:
 
 
 def _render_options(task: Task) -> list[str]:
-    if not task.options:
-        return []
-    if len(task.options) > len(string.ascii_uppercase):
-        raise DataError.of(f"task {task.task_id}", "has too many options", got=len(task.options), expected="at most 26")
-    return [*(f"{letter}. {flatten(option)}" for letter, option in zip(string.ascii_uppercase, task.options, strict=False)), _CHOICE]
+    lines = [f"{letter}. {flatten(option)}" for letter, option in letter_options(task)]
+    return [*lines, _CHOICE] if lines else []
 
 
 def _render_day(time: str) -> str:

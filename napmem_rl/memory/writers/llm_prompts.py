@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from napmem_rl.llm.schemas import label_schema, object_schema, text_schema
 from napmem_rl.schema import RecordType
 
 PROMPT_VERSION = "pyramid-1"  # change it with any wording or schema below: cached replies hang on it
@@ -102,14 +103,15 @@ def dump_data(data: Mapping[str, Any]) -> str:
 
 def build_extract_schema(num_messages: int, *, max_records: int, max_chars: int) -> dict[str, Any]:
     """The form of extracted records, with sources among m1 … m<num_messages>."""
-    sources = _labels("m", num_messages)
-    record = _object({"type": _TYPE, "text": _text(max_chars), "sources": {"type": "array", "minItems": 1, "maxItems": num_messages, "items": sources}})
-    return _object({"records": {"type": "array", "maxItems": max_records, "items": record}})
+    sources = label_schema("m", num_messages)
+    listed = {"type": "array", "minItems": 1, "maxItems": num_messages, "items": sources}
+    record = object_schema({"type": _TYPE, "text": text_schema(max_chars), "sources": listed})
+    return object_schema({"records": {"type": "array", "maxItems": max_records, "items": record}})
 
 
 def build_reconcile_schema(num_related: int, *, max_chars: int) -> dict[str, Any]:
     """The form of a decision, with targets among r1 … r<num_related>."""
-    target, result = _labels("r", num_related), {"type": _TYPE, "text": _text(max_chars)}
+    target, result = label_schema("r", num_related), {"type": _TYPE, "text": text_schema(max_chars)}
     targets = {"type": "array", "minItems": 1, "maxItems": num_related, "items": target}
     return _decision(
         {
@@ -123,8 +125,8 @@ def build_reconcile_schema(num_related: int, *, max_chars: int) -> dict[str, Any
 
 def build_topic_schema(*, max_actions: int, title_chars: int, summary_chars: int, narrative_chars: int) -> dict[str, Any]:
     """The form of a topic writer's turn."""
-    parts = {"title": _text(title_chars), "summary": _text(summary_chars), "narrative": _text(narrative_chars)}
-    file, passage = _text(104), _text(narrative_chars)
+    parts = {"title": text_schema(title_chars), "summary": text_schema(summary_chars), "narrative": text_schema(narrative_chars)}
+    file, passage = text_schema(104), text_schema(narrative_chars)
     fields = {
         "list": {},
         "read": {"file": file},
@@ -136,8 +138,8 @@ def build_topic_schema(*, max_actions: int, title_chars: int, summary_chars: int
         "request_profile": {},
         "finish": {},
     }
-    actions = [_object({"do": {"type": "string", "enum": [name]}, **more}) for name, more in fields.items()]
-    return _object({"actions": {"type": "array", "minItems": 1, "maxItems": max_actions, "items": {"anyOf": actions}}})
+    actions = [object_schema({"do": {"type": "string", "enum": [name]}, **more}) for name, more in fields.items()]
+    return object_schema({"actions": {"type": "array", "minItems": 1, "maxItems": max_actions, "items": {"anyOf": actions}}})
 
 
 def build_profile_schema(*, max_chars: int) -> dict[str, Any]:
@@ -148,20 +150,7 @@ def build_profile_schema(*, max_chars: int) -> dict[str, Any]:
 _TYPE: dict[str, Any] = {"type": "string", "enum": [str(record_type) for record_type in RecordType]}
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of exactly these fields; endpoints with strict schemas want all of them required."""
-    return {"type": "object", "properties": dict(properties), "required": list(properties), "additionalProperties": False}
-
-
 def _decision(choices: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """One choice among several, each with its own fields; below a field, since strict schemas want an object at the top."""
-    kinds: Sequence[dict[str, Any]] = [_object({"action": {"type": "string", "enum": [name]}, **fields}) for name, fields in choices.items()]
-    return _object({"decision": {"anyOf": list(kinds)}})
-
-
-def _text(max_chars: int) -> dict[str, Any]:
-    return {"type": "string", "minLength": 1, "maxLength": max_chars}
-
-
-def _labels(letter: str, number: int) -> dict[str, Any]:
-    return {"type": "string", "enum": [f"{letter}{index}" for index in range(1, number + 1)]}
+    kinds: Sequence[dict[str, Any]] = [object_schema({"action": {"type": "string", "enum": [name]}, **fields}) for name, fields in choices.items()]
+    return object_schema({"decision": {"anyOf": list(kinds)}})

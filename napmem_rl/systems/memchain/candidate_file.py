@@ -18,6 +18,7 @@ from typing import Any
 
 from napmem_rl.atomic import write_file
 from napmem_rl.errors import DataError
+from napmem_rl.llm.structured import refuse_repeats
 from napmem_rl.schema import Level, Task
 from napmem_rl.systems.memchain.candidates import Candidate, check_candidates
 
@@ -92,7 +93,7 @@ def find_candidates(found: Mapping[str, tuple[Candidate, ...]], task: Task, *, p
 
 def _read_object(line: str, what: str) -> dict[str, Any]:
     try:
-        row = json.loads(line, object_pairs_hook=_refuse_repeats)
+        row = json.loads(line, object_pairs_hook=refuse_repeats)
         line.encode()
         json.dumps(row, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -130,9 +131,3 @@ def _check_fields(row: Mapping[str, Any], known: Sequence[str], required: Sequen
         raise DataError.of(what, f"misses {', '.join(missing)}", got=dict(row))
     if unknown:
         raise DataError.of(what, "has an unknown field", got=unknown[0], expected=", ".join(known))
-
-
-def _refuse_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) != len(pairs):
-        raise ValueError("a field is given twice")
-    return dict(pairs)

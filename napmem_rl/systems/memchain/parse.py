@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from napmem_rl.errors import PolicyOutputError
+from napmem_rl.llm.structured import refuse_constant
 from napmem_rl.schema import RecordType
 from napmem_rl.systems.memchain.packet import (
     FULL,
@@ -132,7 +133,7 @@ def _load_json(text: str) -> tuple[dict[str, Any] | None, Violation | None]:
     """One JSON object and nothing else, or what is wrong."""
     reason, detail = Reason.NOT_JSON, "not an object"
     try:
-        value = json.loads(text, object_pairs_hook=_refuse_repeats, parse_constant=_refuse_constant)
+        value = json.loads(text, object_pairs_hook=_refuse_repeats, parse_constant=refuse_constant)
         json.dumps(value, ensure_ascii=False).encode()
         if isinstance(value, dict):
             return value, None
@@ -150,10 +151,6 @@ def _refuse_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if repeated:
         raise _Repeated(f"{shorten(repeated[0])!r} is given twice")
     return dict(pairs)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
 
 
 class _PacketReader:

@@ -6,11 +6,10 @@ references or gold evidence, nor how candidates were found.
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from typing import Any
 
-from napmem_rl.errors import DataError
+from napmem_rl.llm.options_text import render_choice
 from napmem_rl.schema import RecordType, Task
 from napmem_rl.systems.memchain.candidates import Candidate, check_candidates, render_memory
 from napmem_rl.systems.memchain.packet import FULL, MAX_EVIDENCE, MAX_TEXT, Intent, PacketForm, Part, Relation, Role, TimeScope, normalise_id
@@ -80,9 +79,4 @@ def render_question(task: Task) -> str:
     Raises:
         DataError: more options than letters.
     """
-    if not task.options:
-        return task.question
-    if len(task.options) > len(string.ascii_uppercase):
-        raise DataError.of(f"task {task.task_id}", "has too many options", got=len(task.options), expected="at most 26")
-    lines = [f"{letter}. {option}" for letter, option in zip(string.ascii_uppercase, task.options, strict=False)]
-    return "\n".join([task.question, *lines, _CHOICE])
+    return render_choice(task, _CHOICE)

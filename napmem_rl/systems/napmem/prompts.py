@@ -6,11 +6,10 @@ references or evidence.
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence, Set
 from typing import Any
 
-from napmem_rl.errors import DataError
+from napmem_rl.llm.options_text import render_choice
 from napmem_rl.schema import Task
 from napmem_rl.tools.spec import MEMORY_TOOLS, ToolSpec
 
@@ -89,9 +88,4 @@ def _render_bank(names: Set[str], file_names: Sequence[str]) -> str:
 
 def render_question(task: Task) -> str:
     """The question, with options lettered A, B, … where there are any."""
-    if not task.options:
-        return task.question
-    if len(task.options) > len(string.ascii_uppercase):
-        raise DataError.of(f"task {task.task_id}", "has too many options", got=len(task.options), expected="at most 26")
-    lines = [f"{letter}. {option}" for letter, option in zip(string.ascii_uppercase, task.options, strict=False)]
-    return "\n".join([task.question, *lines, _CHOICE])
+    return render_choice(task, _CHOICE)

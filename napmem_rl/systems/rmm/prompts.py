@@ -6,8 +6,10 @@ All that people said reaches the model as strings inside one JSON object, and ev
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from napmem_rl.llm.schemas import label_schema, object_schema, text_schema
 
 PROMPT_VERSION = "rmm-1"  # change it with any wording or schema below: cached replies hang on it
 
@@ -55,26 +57,12 @@ def build_messages(system: str, data: Mapping[str, Any]) -> list[dict[str, str]]
 
 def build_extract_schema(num_turns: int, *, max_memories: int, max_chars: int) -> dict[str, Any]:
     """The form of extracted memories, with turns among t1 … t<num_turns>."""
-    turns = {"type": "array", "minItems": 1, "maxItems": num_turns, "items": _labels("t", num_turns)}
-    return _object({"memories": {"type": "array", "maxItems": max_memories, "items": _object({"summary": _text(max_chars), "turns": turns})}})
+    turns = {"type": "array", "minItems": 1, "maxItems": num_turns, "items": label_schema("t", num_turns)}
+    return object_schema({"memories": {"type": "array", "maxItems": max_memories, "items": object_schema({"summary": text_schema(max_chars), "turns": turns})}})
 
 
 def build_merge_schema(num_known: int, *, max_chars: int) -> dict[str, Any]:
     """The form of a decision, with a target among r1 … r<num_known>."""
-    add = _object({"action": {"type": "string", "enum": ["add"]}})
-    merge = _object({"action": {"type": "string", "enum": ["merge"]}, "target": _labels("r", num_known), "summary": _text(max_chars)})
-    return _object({"decision": {"anyOf": [add, merge]}})
-
-
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of exactly these fields."""
-    return {"type": "object", "properties": dict(properties), "required": list(properties), "additionalProperties": False}
-
-
-def _text(max_chars: int) -> dict[str, Any]:
-    return {"type": "string", "minLength": 1, "maxLength": max_chars}
-
-
-def _labels(letter: str, number: int) -> dict[str, Any]:
-    labels: Sequence[str] = [f"{letter}{index}" for index in range(1, number + 1)]
-    return {"type": "string", "enum": list(labels)}
+    add = object_schema({"action": {"type": "string", "enum": ["add"]}})
+    merge = object_schema({"action": {"type": "string", "enum": ["merge"]}, "target": label_schema("r", num_known), "summary": text_schema(max_chars)})
+    return object_schema({"decision": {"anyOf": [add, merge]}})
