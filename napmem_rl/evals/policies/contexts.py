@@ -90,11 +90,21 @@ class SearchContext(_Stateless):
     def __init__(self, *, top_k: int) -> None:
         """`top_k`: how many at most."""
         self._top_k = top_k
+        self._known: WeakKeyDictionary[MemoryBank, dict[int, Passage]] = WeakKeyDictionary()
 
     async def find(self, task: Task, bank: MemoryBank) -> Context:
         """The hits, best first. The search runs in a thread."""
-        found = await asyncio.to_thread(bank.search_messages, task.question, k=self._top_k, before=task.asked_at)
-        return Context(passages=tuple(as_passage(bank, message) for message in found), is_ranked=True)
+        return Context(passages=await asyncio.to_thread(self._search, task, bank), is_ranked=True)
+
+    def _search(self, task: Task, bank: MemoryBank) -> tuple[Passage, ...]:
+        return tuple(self._read(bank, place) for place in bank.find_messages(task.question, k=self._top_k, before=task.asked_at))
+
+    def _read(self, bank: MemoryBank, place: int) -> Passage:
+        """A message that is read once a bank, not once a question: many questions find the same ones."""
+        known = self._known.setdefault(bank, {})
+        if place not in known:
+            known[place] = _build_passage(bank.messages[place], place)
+        return known[place]
 
 
 class OracleContext(_Stateless):

@@ -6,6 +6,7 @@ message as plain text, in which no control token can stand.
 
 from __future__ import annotations
 
+import functools
 import re
 import string
 from collections.abc import Sequence
@@ -48,6 +49,7 @@ def build_reading_messages(task: Task, passages: Sequence[Passage], *, has_memor
     return [{"role": "system", "content": _WITH_EXCERPTS if has_memory else _ALONE}, {"role": "user", "content": "\n".join(excerpts + question)}]
 
 
+@functools.lru_cache(maxsize=8192)  # counted, then shown; and many questions find the same passages
 def render_passage(passage: Passage) -> str:
     """E.g. ``- Tue 2024-03-05, Ana: We moved to Oslo. [image: a red door]``."""
     return f"- {_render_day(passage.time)}{f', {flatten(passage.speaker)}' if passage.speaker else ''}: {flatten(passage.text)}"
