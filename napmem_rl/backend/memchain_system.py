@@ -23,7 +23,7 @@ from napmem_rl.systems.memchain.candidates import BankViews, Candidate, Candidat
 from napmem_rl.systems.memchain.config import InvalidActions, RewardSettings
 from napmem_rl.systems.memchain.episode import PacketEpisode, run_episode, score_episode
 from napmem_rl.systems.memchain.facts import HAS_EVIDENCE, PARSED, compute_packet_facts, state_identity
-from napmem_rl.systems.memchain.packet import PacketForm
+from napmem_rl.systems.memchain.packet import FORMS, PacketForm
 
 MAX_HELD = 512  # tasks whose candidates are kept: all samples of a group have the same
 MAX_VIEWS = 32  # banks with their searches
@@ -31,7 +31,7 @@ MAX_VIEWS = 32  # banks with their searches
 
 def build_form(config: MemChainConfig) -> PacketForm:
     """The parts of a packet that a recipe asks for."""
-    return PacketForm(has_plan=config.plan, has_trace=config.trace, has_actions=config.actions)
+    return FORMS[config.ablation]
 
 
 def build_reward_settings(config: MemChainConfig) -> RewardSettings:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from napmem_rl.config.sections import JUDGE_PROTOCOLS, MemoryConfig
+from napmem_rl.config.sections import JUDGE_PROTOCOLS, PACKET_ABLATIONS, MemoryConfig
 from napmem_rl.config.tree import select
 from napmem_rl.errors import ConfigError
 
@@ -218,7 +218,13 @@ def _memchain(settings: Settings) -> Iterator[Fault]:
     if not _is_memchain(settings):
         return
     memchain, answerer = settings["memchain"], settings["answerer"]
+    yield from _one_of(settings, "memchain.ablation", *PACKET_ABLATIONS)
     yield from _one_of(settings, "memchain.invalid_actions", "soft", "zero")
+    if memchain["guided"]:
+        problem = "would have the policy sample from another distribution than the one that is trained: what it may not write has no probability there"
+        yield Fault("memchain.guided", problem, "false; launch/evaluate.py takes it")
+    if memchain["invalid_actions"] == "zero" and memchain["ablation"] == "no_actions":
+        yield Fault("memchain.invalid_actions", "does nothing where packets have no actions", "soft, or another memchain.ablation")
     yield from _one_of(settings, "answerer.kind", "openai", "worlds")
     if not 1 <= memchain["max_candidates"] <= 24:
         yield Fault("memchain.max_candidates", "is out of range", "1 to 24")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 JUDGE_PROTOCOLS = ("napmem", "longmemeval", "locomo", "auto")
+PACKET_ABLATIONS = ("none", "no_plan", "no_trace", "no_actions")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,13 +66,12 @@ class JudgeConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemChainConfig:
-    """Packets and their reward (MemChain, section 4 and appendix B.2); `system: memchain` alone reads it. A part switched off is an ablation of Table 5."""
+    """Packets and their reward (MemChain, section 4 and appendix B.2); `system: memchain` alone reads it."""
 
     candidates: str | None = None  # JSON Lines of candidates by task; None retrieves them from the banks, unless a row holds its own
     max_candidates: int = 24  # memories that the policy reads, the paper's most
-    plan: bool = True  # the packet has a plan z
-    trace: bool = True  # a trace T
-    actions: bool = True  # actions A
+    ablation: str = "none"  # none | no_plan | no_trace | no_actions (Table 5): the part that packets, prompts, teachers and the reward do without
+    guided: bool = False  # the policy can write nothing but a packet (guided decoding): in evaluation alone, in training refused
     num_answers: int = 4  # answers of the frozen model to one packet, for correctness and stability; the paper gives no number
     invalid_actions: str = "soft"  # soft (equation 15) | zero (appendix B.1): what an invalid action costs
 

@@ -26,7 +26,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-from napmem_rl.config.sections import AgentConfig, LoraConfig, MemChainConfig, MemoryConfig, TeacherConfig
+from napmem_rl.config.sections import PACKET_ABLATIONS, AgentConfig, LoraConfig, MemChainConfig, MemoryConfig, TeacherConfig
 from napmem_rl.config.tree import Tree, absolute, is_path, load_yaml, merge, parse_override, resolve, select, walk
 from napmem_rl.errors import ConfigError
 
@@ -112,6 +112,11 @@ def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:
     if system not in SYSTEMS:
         raise ConfigError.of(f"recipe {path}, key system", "is none of the memory systems", got=system, expected=" or ".join(SYSTEMS))
     sections = {name: _section(cls, tree.pop(name), f"recipe {path}, section {name}") for name, cls in SECTIONS.items()}
+    if sections["memchain"].ablation not in PACKET_ABLATIONS:
+        what, got = f"recipe {path}, key memchain.ablation", sections["memchain"].ablation
+        raise ConfigError.of(what, "is none of the ablations", got=got, expected=" or ".join(PACKET_ABLATIONS))
+    if sections["memchain"].guided:
+        raise ConfigError.of(f"recipe {path}, key memchain.guided", "does not fit training, where nothing is guided", fix="Remove it: it is for evaluation.")
     if sections["lora"].rank < 0:
         raise ConfigError.of(f"recipe {path}, key lora.rank", "is negative", got=sections["lora"].rank, expected="0 for all weights, or a rank")
     data_dir, output = Path(absolute(tree["data"].pop("dir"))), Path(absolute(tree.pop("output")))

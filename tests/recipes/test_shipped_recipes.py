@@ -64,7 +64,7 @@ def test_a_recipe_of_memchain_trains_with_equation_14(name: str) -> None:
     actor = recipe.verl.actor_rollout_ref.actor
     assert (actor.policy_loss.loss_mode, actor.loss_agg_mode, actor.use_kl_loss, actor.entropy_coeff) == ("tmpo", "seq-mean-token-mean", True, 0)
     assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.kl_loss_coef) == (3e-4, 4e-4, 1e-3)
-    assert (recipe.memchain.plan, recipe.memchain.trace, recipe.memchain.actions) == (True, True, True)
+    assert (recipe.memchain.ablation, recipe.memchain.guided) == ("none", False)
     assert [notice for notice in recipe.notices if "answer" not in notice] == []
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -149,7 +149,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PacketForm:
-    """Which parts a packet has. The whole packet is the paper's; without a part it is an ablation of Table 5."""
+    """Which parts a packet has: all of them in the paper, all but one in its ablations (Table 5, `FORMS`)."""
 
     has_plan: bool = True
     has_trace: bool = True
@@ -163,6 +163,12 @@ class PacketForm:
 
 
 FULL = PacketForm()
+FORMS: Mapping[str, PacketForm] = {  # by what a recipe's `memchain.ablation` says
+    "none": FULL,
+    "no_plan": PacketForm(has_plan=False),
+    "no_trace": PacketForm(has_trace=False),
+    "no_actions": PacketForm(has_actions=False),
+}
 
 
 class Reason(StrEnum):

@@ -45,12 +45,12 @@ class AnswerModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gates:
-    """The structural signals, each 0 or 1, and their weighted sum m in [0, 1]."""
+    """The structural signals, each 0 or 1, and their weighted mean m in [0, 1]. A signal of a part that packets do without is None, and has no weight."""
 
     strict_json: bool  # j
     schema_valid: bool  # v
     ids_valid: bool  # i
-    trace_valid: bool  # h
+    trace_valid: bool | None  # h
     multiplier: float  # m
 
 
@@ -81,20 +81,24 @@ def compute_gates(parsed: ParsedPacket, form: PacketForm = FULL, invalid_actions
     - j: the text after the thinking is exactly one JSON object;
     - v: the object is a packet without fault, its ids aside: every field there and of its type, every action, role and relation known, no rule broken;
     - i: every id cited in trace, actions and evidence is a candidate's;
-    - h: the trace has at least one step, and every step is without fault, its ids included. 1 where the form has no trace.
+    - h: the trace has at least one step, and every step is without fault, its ids included. None where the form has no trace: then nothing is paid for one, and
+      m = (0.35 j + 0.25 v + 0.20 i) / 0.80.
 
     Without an object all are 0, and so is m. With `InvalidActions.ZERO` m is 0 as soon as anything is wrong with an action.
     """
     if parsed.packet is None:
-        return Gates(strict_json=False, schema_valid=False, ids_valid=False, trace_valid=False, multiplier=0.0)
+        return Gates(strict_json=False, schema_valid=False, ids_valid=False, trace_valid=False if form.has_trace else None, multiplier=0.0)
+    is_traced = bool(parsed.packet.trace) and not any(violation.part is Part.TRACE for violation in parsed.violations)
     gates = {
         "strict_json": parsed.is_strict,
         "schema_valid": all(violation.reason in _NOT_OF_THE_SCHEMA for violation in parsed.violations),
         "ids_valid": not parsed.has(Reason.FOREIGN_ID),
-        "trace_valid": not form.has_trace or (bool(parsed.packet.trace) and not any(violation.part is Part.TRACE for violation in parsed.violations)),
+        "trace_valid": is_traced if form.has_trace else None,
     }
     is_closed = invalid_actions is InvalidActions.ZERO and any(violation.part is Part.ACTIONS for violation in parsed.violations)
-    return Gates(**gates, multiplier=0.0 if is_closed else sum(GATE_WEIGHTS[name] for name, holds in gates.items() if holds))
+    weights = {name: GATE_WEIGHTS[name] for name, holds in gates.items() if holds is not None}
+    held = sum(weight for name, weight in weights.items() if gates[name])
+    return Gates(**gates, multiplier=0.0 if is_closed else held / sum(weights.values()))
 
 
 def compute_correctness(verdicts: Sequence[bool]) -> float:
@@ -194,7 +198,8 @@ async def score_packet(
     agreement = compute_citations(parsed.packet, reference_ids)
     traced = {item_id for step in composition.trace for item_id in step.ids} if form.has_trace else set(sources)
     support = compute_evidence_support(composition.evidence, traced, sources)
-    known = {name: float(getattr(gates, name)) for name in GATE_WEIGHTS} | {"gate": gates.multiplier, "citations": agreement.f1, "support": support}
+    known = {name: float(holds) for name in GATE_WEIGHTS if (holds := getattr(gates, name)) is not None}
+    known |= {"gate": gates.multiplier, "citations": agreement.f1, "support": support}
     known |= {"citation_precision": agreement.precision, "citation_recall": agreement.recall}
     try:
         answers, verdicts = await _ask(task, key, composition, answerer, judge, settings.num_answers)

@@ -117,9 +117,13 @@ def test_an_invalid_action_can_close_the_whole_gate() -> None:
     assert gates_of(change("evidence", 0, ids=["msg:77"]), InvalidActions.ZERO)[1] == pytest.approx(0.80)
 
 
-def test_without_a_trace_in_the_form_h_holds() -> None:
+def test_without_a_trace_in_the_form_nothing_is_paid_for_one() -> None:
     form = PacketForm(has_plan=False, has_trace=False, has_actions=False)
-    assert gates_of(dump({"evidence": make_row()["evidence"]}), form=form) == ("jvih", 1.0)
+    bare = dump({"evidence": make_row()["evidence"]})
+    assert gates_of(bare, form=form) == ("jvi", 1.0)
+    assert gates_of(f"Here: {bare}", form=form) == ("vi", pytest.approx(0.45 / 0.80))
+    assert gates_of("{}", form=form) == ("ji", pytest.approx(0.55 / 0.80))
+    assert gates_of("no object", form=form) == ("", 0.0)
 
 
 @pytest.mark.parametrize(
