@@ -20,17 +20,19 @@ from napmem_rl.atomic import write_file
 from napmem_rl.backend.evaluation_workers import WorkerSpec, build_runner, start_pool
 from napmem_rl.backend.run_files import hold_run_dir
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe
+from napmem_rl.config.evaluation_sections import SERVED
 from napmem_rl.evals.answer_log import AnswerLog, load_answers
 from napmem_rl.evals.evaluation import Ask, AttemptRequest, RunOutcome, plan_attempts, run_attempts, select_pending
 from napmem_rl.evals.evaluation_guard import check_training_overlap
 from napmem_rl.evals.evaluation_page import render_evaluation_page
-from napmem_rl.evals.evaluation_settings import build_settings, fingerprint_weights, settle
-from napmem_rl.evals.policies.registry import SERVED, describe_policy
+from napmem_rl.evals.evaluation_settings import build_settings, settle
+from napmem_rl.evals.policies.registry import describe_policy
 from napmem_rl.evals.prepared import Benchmark, load_benchmarks
 from napmem_rl.evals.result_rows import ANSWERS, REPORT, SUMMARY, SUMMARY_TEXT
 from napmem_rl.evals.scored_evaluation import check_scoring, score_evaluation
 from napmem_rl.evals.summary import render_summary
 from napmem_rl.evals.summary_text import render_markdown
+from napmem_rl.model_files import fingerprint_weights
 
 DONE, INCOMPLETE, INTERRUPTED = 0, 1, 130
 DEFAULT_OUT = Path("runs", "evaluate")

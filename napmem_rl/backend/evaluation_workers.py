@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from napmem_rl.backend.bank_cache import BankCache
 from napmem_rl.backend.bank_search import build_search
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe
+from napmem_rl.config.evaluation_sections import NAVIGATING, SERVED
 from napmem_rl.errors import BackendError, BankError
 from napmem_rl.evals.evaluation import AttemptRequest, AttemptRunner, NotAsked
-from napmem_rl.evals.policies.registry import NAVIGATING, SERVED, build_policy
+from napmem_rl.evals.policies.registry import build_policy
 from napmem_rl.evals.prepared import Benchmark
 from napmem_rl.evals.result_rows import AnswerRow
 from napmem_rl.memory.bank import MemoryBank

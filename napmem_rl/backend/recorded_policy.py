@@ -13,15 +13,14 @@ from typing import Any
 
 from napmem_rl.backend.replay_engine import Replay, ReplayTokenizer, play
 from napmem_rl.backend.served_policy import ServedModel, find_context, find_model, serve_engine
-from napmem_rl.config.evaluation_sections import PolicyConfig
+from napmem_rl.config.evaluation_sections import SERVED, PolicyConfig
 from napmem_rl.errors import CheckpointError, ConfigError, ReplayError
-from napmem_rl.evals.evaluation_settings import fingerprint_weights
 from napmem_rl.evals.policies.model import Episode, PolicyModel
-from napmem_rl.evals.policies.registry import SERVED
 from napmem_rl.evals.recordings import Evaluated, Recording, Trained, check_replayable
 from napmem_rl.evals.replay import SAMPLED_TOKEN, find_difference
 from napmem_rl.llm.base import Generate
 from napmem_rl.llm.token_context import encode_plain
+from napmem_rl.model_files import fingerprint_weights
 
 OWN_ENGINE = "transformers"  # whose sampling repeats exactly from a seed, up to rounding
 

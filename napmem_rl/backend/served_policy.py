@@ -21,11 +21,11 @@ from napmem_rl.backend.run_checkpoints import SEAL, choose_checkpoint
 from napmem_rl.backend.token_generate import TokenGenerate, TokenServer, compute_request_seed, find_end_ids
 from napmem_rl.backend.vllm_cpu_name import BUILD, NAME, find_version
 from napmem_rl.backend.vllm_server import START_TIMEOUT_S, HTTPTokenServer, ServerSize, check_vllm, is_cpu_build, run_vllm
-from napmem_rl.config.evaluation_sections import PolicyConfig
+from napmem_rl.config.evaluation_sections import NAVIGATING, SERVED, PolicyConfig
 from napmem_rl.config.sections import AgentConfig, MemoryConfig
 from napmem_rl.errors import ConfigError
 from napmem_rl.evals.policies.model import Episode
-from napmem_rl.evals.policies.registry import NAVIGATING, SERVED, build_policy
+from napmem_rl.evals.policies.registry import build_policy
 from napmem_rl.evals.policy import Policy
 from napmem_rl.llm.base import Generate
 from napmem_rl.llm.token_context import encode_plain
@@ -39,7 +39,6 @@ class EngineAddress:
     """Where a checkpoint is served; picklable. `base_url` is None for the transformers engine, which every worker loads for itself."""
 
     model: str  # HuggingFace directory, of a verl checkpoint its merged copy
-    model_hash: str  # SHA-256 over names and contents of its files
     base_url: str | None
 
 
@@ -67,14 +66,13 @@ def serve_engine(
     model = find_model(Path(policy.model or ""), directory)
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     context = find_context(policy, agent, config)
-    address = {"model": str(model), "model_hash": hash_model(model)}
     if policy.engine == "transformers":
-        yield EngineAddress(**address, base_url=None)
+        yield EngineAddress(model=str(model), base_url=None)
         return
     check_vllm(config)
     size = ServerSize(max_context=context, max_sequences=max_concurrency)
     with run_vllm(model, size=size, log=directory / "vllm.log", start_timeout_s=start_timeout_s, host=host) as base_url:
-        yield EngineAddress(**address, base_url=base_url)
+        yield EngineAddress(model=str(model), base_url=base_url)
 
 
 def build_any_policy(
@@ -111,7 +109,7 @@ class ServedModel:
         self._server, self._engine = _build_server(engine, max_context)
         self.name = Path(policy.model or engine.model).name
         served_by = "transformers" if engine.base_url is None else BUILD if is_cpu_build() else NAME
-        self.facts = {"model_hash": engine.model_hash, "served_by": f"{served_by} {find_version(served_by)}"}
+        self.facts = {"served_by": f"{served_by} {find_version(served_by)}"}
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text as data."""
@@ -167,15 +165,6 @@ def find_model(path: Path, directory: Path) -> Path:
 
         export_checkpoint(run_dir, merged, step=step)
     return merged
-
-
-def hash_model(directory: Path) -> str:
-    """SHA-256 over names and contents of the files of a model directory."""
-    digest = hashlib.sha256()
-    for path in sorted(entry for entry in directory.iterdir() if entry.is_file()):
-        with open(path, "rb") as file:
-            digest.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode())
-    return digest.hexdigest()
 
 
 def find_context(policy: PolicyConfig, agent: AgentConfig, model_config: Mapping[str, Any] | None = None) -> int:

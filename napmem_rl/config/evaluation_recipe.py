@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.config.evaluation_sections import ACCESSES, ENGINES, EvaluationConfig, PolicyConfig
+from napmem_rl.config.evaluation_sections import EvaluationConfig, PolicyConfig
+from napmem_rl.config.policy_refusals import check_policy
 from napmem_rl.config.sections import AgentConfig, JudgeConfig, MemoryConfig
 from napmem_rl.config.tree import Tree, absolute, is_path, load_yaml, merge, parse_override, select
 from napmem_rl.errors import ConfigError
@@ -77,7 +78,7 @@ def load_evaluation_recipe(source: str, overrides: Sequence[str] = ()) -> Evalua
     _make_paths_absolute(tree)
     sections = {name: _build_section(cls, tree[name]) for name, cls in SECTIONS.items()}
     recipe = EvaluationRecipe(source=source, benchmarks=dict(tree[BENCHMARKS] or {}), trained_in=trained_in, **sections)
-    _check_policy(recipe.policy, what)
+    check_policy(recipe.policy, what)
     _check_numbers(recipe.evaluation, what)
     return recipe
 
@@ -195,18 +196,6 @@ def _make_paths_absolute(tree: Tree) -> None:
 
 def _build_section(cls: type, values: Mapping[str, Any]) -> Any:
     return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-
-
-def _check_policy(policy: PolicyConfig, where: str) -> None:
-    """Refuse what is unknown, and a missing model. What does not go together is for the policies' registry to say."""
-    for name, known in (("access", ACCESSES), ("engine", ENGINES)):
-        if getattr(policy, name) not in known:
-            near = difflib.get_close_matches(getattr(policy, name), known, n=1)
-            fix = f"Did you mean {near[0]}?" if near else None
-            raise ConfigError.of(f"{where}, key policy.{name}", "is unknown", got=getattr(policy, name), expected=", ".join(known), fix=fix)
-    if policy.engine != "extractive" and not policy.model:
-        fix = "Give policy.model=NAME (and policy.base_url=URL), a checkpoint with policy.engine=vllm, or policy.engine=extractive, which needs none."
-        raise ConfigError.of(f"{where}, key policy.model", f"is missing, and engine {policy.engine} needs one", fix=fix)
 
 
 def _check_numbers(evaluation: EvaluationConfig, where: str) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ACCESSES = ("navigate", "none", "full", "passive", "records", "oracle")
+NAVIGATING = ("navigate", "records")  # with tools, turn by turn
 ENGINES = ("endpoint", "vllm", "transformers", "extractive")
+SERVED = ("vllm", "transformers")  # a checkpoint, served here
+ADAPTERS = ("mem0", "mem0_raw")  # evals/policies/adapters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

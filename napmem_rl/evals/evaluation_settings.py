@@ -29,8 +29,6 @@ _FREE = {  # of the sections, what does not decide an answer
     "agent": set(),
 }
 _MAX_SHOWN = 6
-_WEIGHTS = ("*.safetensors", "*.bin", "model_world_size_*.pt")
-_EDGE_BYTES = 1 << 20
 
 
 def build_settings(recipe: EvaluationRecipe, benchmarks: Sequence[Benchmark], *, name: str, facts: Mapping[str, Any], model_hash: str | None) -> dict[str, Any]:
@@ -41,7 +39,7 @@ def build_settings(recipe: EvaluationRecipe, benchmarks: Sequence[Benchmark], *,
         benchmarks: on what.
         name: of the policy.
         facts: what the policy says of itself.
-        model_hash: of a checkpoint's files; None where there is none.
+        model_hash: `fingerprint_weights` of a checkpoint; None where there is none.
     """
     sections = {section: _without(dataclasses.asdict(getattr(recipe, section)), free) for section, free in _FREE.items()}
     given = {"samples": recipe.evaluation.samples, "seed": recipe.evaluation.seed, "limit": recipe.evaluation.limit}
@@ -119,22 +117,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)
-
-
-def fingerprint_weights(model: str | None) -> str | None:
-    """A hash over the weight files of a directory: names, sizes, and the first and last megabyte of each, so that it takes no time with large models.
-
-    Of a run directory all checkpoints count: one more is another model. None where there is no directory.
-    """
-    directory = Path(model).expanduser() if model else None
-    if directory is None or not directory.is_dir():
-        return None
-    digest = hashlib.sha256()
-    for path in sorted(path for pattern in _WEIGHTS for path in directory.rglob(pattern)):
-        size = path.stat().st_size
-        digest.update(f"{path.relative_to(directory)} {size}\n".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(_EDGE_BYTES))
-            file.seek(max(0, size - _EDGE_BYTES))
-            digest.update(file.read(_EDGE_BYTES))
-    return digest.hexdigest()

@@ -12,13 +12,13 @@ from typing import Any
 
 from napmem_rl.atomic import open_replacement
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe
+from napmem_rl.config.evaluation_sections import NAVIGATING
 from napmem_rl.data.control_files import FunctionKey
 from napmem_rl.errors import DataError
 from napmem_rl.evals.answer_log import load_answers
 from napmem_rl.evals.evaluation import NotAsked
 from napmem_rl.evals.memory_storage import summarise_storage
 from napmem_rl.evals.navigation import score_function_calls, summarise_navigation
-from napmem_rl.evals.policies.registry import NAVIGATING
 from napmem_rl.evals.prepared import Benchmark
 from napmem_rl.evals.result_rows import ANSWERS, SCORES, AnswerRow, ScoreRow
 from napmem_rl.evals.scoring import check_audit, load_audit, score_answers, score_corpus

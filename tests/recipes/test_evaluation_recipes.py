@@ -56,6 +56,7 @@ def test_shipped_recipes_differ_in_how_they_reach_memory() -> None:
         ("policy.upper_levels=1", "has the wrong type"),
         ("evaluation.metrics=recall", "has the wrong type"),
         ("evaluation.limit=0", "evaluation.limit: is too small; got 0; expected at least 1"),
+        ("policy.adapter=mem", "key policy.adapter: is unknown; got 'mem'"),
         ("memory.banks=/b", "would do nothing"),
         ("policy=3", "key policy: is a section"),
     ],
@@ -70,11 +71,18 @@ def test_a_name_that_is_nothing_tells_the_nearest_recipe() -> None:
         load_evaluation_recipe("pasive_rrf")
 
 
-def test_keys_of_the_policy_that_do_not_go_together_are_refused() -> None:
-    for name, override in (("navigate", "policy.engine=extractive"), ("no_memory", "policy.adapter=mem0"), ("no_memory", "policy.upper_levels=false")):
-        recipe = load_evaluation_recipe(name, [override] if "extractive" in override else [override, "policy.model=m"])
-        with pytest.raises(ConfigError, match=r"policy\.(engine|adapter|upper_levels)"):
-            describe_policy(recipe.policy, memory=recipe.memory, agent=recipe.agent)
+@pytest.mark.parametrize(
+    ("name", "overrides", "key"),
+    [
+        ("navigate", ["policy.engine=extractive"], "engine"),
+        ("no_memory", ["policy.model=m", "policy.adapter=mem0"], "adapter"),
+        ("no_memory", ["policy.model=m", "policy.upper_levels=false"], "upper_levels"),
+        ("no_memory", ["policy.model=m", "policy.engine=vllm", "policy.cache_dir=c"], "cache_dir"),
+    ],
+)
+def test_keys_of_the_policy_that_do_not_go_together_are_refused_when_a_recipe_is_loaded(name: str, overrides: list[str], key: str) -> None:
+    with pytest.raises(ConfigError, match=f"argument .*, key policy.{key}: "):
+        load_evaluation_recipe(name, overrides)
 
 
 def test_a_run_directory_brings_its_episodes_and_searches_with_it(tmp_path: Path) -> None:

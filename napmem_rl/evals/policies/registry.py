@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from napmem_rl.config.evaluation_sections import ACCESSES, ENGINES, PolicyConfig
+from napmem_rl.config.evaluation_sections import NAVIGATING, SERVED, PolicyConfig
+from napmem_rl.config.policy_refusals import check_policy
 from napmem_rl.config.sections import AgentConfig, MemoryConfig
 from napmem_rl.errors import ConfigError
-from napmem_rl.evals.policies.adapters.stores import ADAPTERS, build_store
+from napmem_rl.evals.policies.adapters.stores import build_store
 from napmem_rl.evals.policies.contexts import ContextSource, FullContext, NoContext, OracleContext, SearchContext
 from napmem_rl.evals.policies.endpoint import EndpointModel
 from napmem_rl.evals.policies.extractive import VERSION, ExtractiveReader
@@ -22,12 +23,10 @@ from napmem_rl.evals.policy import Policy
 from napmem_rl.systems.napmem import prompts as episode_prompts
 from napmem_rl.tools.spec import ToolSpec
 
-NAVIGATING = ("navigate", "records")
 _LIMITS = (
     "tool_format", "max_tool_steps", "max_calls_per_turn", "max_turn_tokens", "max_context_tokens", "max_result_tokens", "max_episode_tool_tokens",
     "system_prompt",
 )  # fmt: skip
-SERVED = ("vllm", "transformers")
 
 
 def build_policy(
@@ -73,7 +72,7 @@ def describe_policy(policy: PolicyConfig, *, memory: MemoryConfig, agent: AgentC
     Raises:
         ConfigError: an unknown access or engine, or keys that do not go together.
     """
-    _check(policy)
+    check_policy(policy)
     facts: dict[str, Any] = {"access": policy.access, "engine": policy.engine, "model": policy.model, "prompt": _find_prompt_version(policy)}
     if policy.engine != "extractive":
         facts |= {"temperature": policy.temperature, "top_p": policy.top_p}
@@ -109,31 +108,6 @@ def _name_model(policy: PolicyConfig) -> str:
         return policy.engine
     parts = PurePath(policy.model).parts
     return "/".join(parts[-2:]) if parts and parts[-1].startswith("global_step_") else PurePath(policy.model).name
-
-
-def _check(policy: PolicyConfig) -> None:
-    """Refuse what cannot run, and keys that would do nothing."""
-    for key, value, known in (("access", policy.access, ACCESSES), ("engine", policy.engine, ENGINES)):
-        if value not in known:
-            raise ConfigError.of(f"policy.{key}", "is unknown", got=value, expected=", ".join(known))
-    is_extractive, is_endpoint, is_passive = policy.engine == "extractive", policy.engine == "endpoint", policy.access == "passive"
-    refusals = (
-        (is_extractive and policy.access in NAVIGATING, "policy.engine extractive", "cannot call tools", "Use it with access none, full, passive or oracle."),
-        (is_extractive and policy.model is not None, "policy.model", "would do nothing: the extractive reader has no model", "Remove it."),
-        (not is_extractive and policy.model is None, "policy.model", "is not set", "Name the model at the endpoint, or the checkpoint's directory."),
-        (not is_endpoint and policy.base_url is not None, "policy.base_url", "would do nothing: the engine is no endpoint", "Remove it."),
-        (not is_endpoint and policy.cache_dir is not None, "policy.cache_dir", "would do nothing: only replies of endpoints are kept", "Remove it."),
-        (not policy.upper_levels and policy.access != "navigate", "policy.upper_levels", "would do nothing beside this access", "Set access navigate."),
-        (policy.adapter is not None and not is_passive, "policy.adapter", "would do nothing beside this access", "Set access passive."),
-        (policy.adapter is not None and policy.adapter not in ADAPTERS, "policy.adapter", "is unknown", f"Known: {', '.join(ADAPTERS)}."),
-        (is_passive and policy.top_k < 1, "policy.top_k", "is too small", "Set 1 or more."),
-        (policy.max_context_tokens < 256, "policy.max_context_tokens", "does not hold a question", "Set 256 or more."),
-        (policy.max_answer_tokens < 1, "policy.max_answer_tokens", "is too small", "Set 1 or more."),
-    )
-    for is_wrong, what, problem, fix in refusals:
-        if is_wrong:
-            got = getattr(policy, what.removeprefix("policy.").split()[0])
-            raise ConfigError.of(what, problem, got=got, fix=fix)
 
 
 def _find_prompt_version(policy: PolicyConfig) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from napmem_rl.errors import ConfigError, DataError
 from napmem_rl.evals.text_metrics.loaded import LoadedMetric, import_library, name_version
 from napmem_rl.evals.text_metrics.pairs import Pair
-from napmem_rl.retrieval.encoder import fingerprint_model
+from napmem_rl.model_files import fingerprint_model
 
 BATCH_SIZE = 32
 MAX_MAUVE_TOKENS = 256

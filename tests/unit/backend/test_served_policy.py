@@ -10,7 +10,7 @@ import pytest
 from bank_maker import save_sample
 
 from napmem_rl.backend.run_checkpoints import seal_checkpoint
-from napmem_rl.backend.served_policy import EngineAddress, build_any_policy, find_context, find_model, hash_model, serve_engine
+from napmem_rl.backend.served_policy import EngineAddress, build_any_policy, find_context, find_model, serve_engine
 from napmem_rl.backend.tiny_policy import build_model, build_tokenizer, save_policy
 from napmem_rl.config.evaluation_sections import PolicyConfig
 from napmem_rl.config.sections import AgentConfig, MemoryConfig
@@ -64,7 +64,7 @@ def test_a_checkpoint_answers_in_exact_tokens_that_its_seed_decides(model: Path,
         sum(len(one.prompt_ids) for one in first.trajectory.turns),
         sum(len(one.response_ids) for one in first.trajectory.turns),
     )
-    assert facts["model_hash"] == engine.model_hash == hash_model(model) and facts["served_by"].startswith("transformers ")
+    assert engine.model == str(model) and facts["served_by"].startswith("transformers ")
 
 
 def test_nothing_is_served_for_an_endpoint_or_the_extractive_reader(tmp_path: Path) -> None:
@@ -72,13 +72,6 @@ def test_nothing_is_served_for_an_endpoint_or_the_extractive_reader(tmp_path: Pa
         assert engine is None and not (tmp_path / "engine").exists()
     with pytest.raises(ConfigError, match="not served"):
         build_any_policy(PolicyConfig(access="none", engine="vllm", model="m"), memory=MEMORY, agent=AGENT)
-
-
-def test_another_content_has_another_hash(model: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(model, tmp_path / "copy"))
-    assert hash_model(copy) == hash_model(model)
-    (copy / "config.json").write_text((copy / "config.json").read_text() + " ")
-    assert hash_model(copy) != hash_model(model)
 
 
 def make_run(model: Path, run_dir: Path, step: int) -> Path:

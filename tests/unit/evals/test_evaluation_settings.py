@@ -13,7 +13,7 @@ from napmem_rl.config.evaluation_recipe import EvaluationRecipe, load_evaluation
 from napmem_rl.data.overlap import Fingerprints, keep_training_fingerprints, load_fingerprints
 from napmem_rl.errors import DataError
 from napmem_rl.evals.evaluation_guard import check_training_overlap
-from napmem_rl.evals.evaluation_settings import build_settings, fingerprint_weights, load_settings, settle
+from napmem_rl.evals.evaluation_settings import build_settings, load_settings, settle
 from napmem_rl.evals.prepared import Benchmark, load_split
 
 
@@ -70,15 +70,6 @@ def test_a_directory_that_holds_something_else_is_left_alone(benchmark: Benchmar
     with pytest.raises(DataError, match="holds something else"):
         settle(tmp_path, build(benchmark))
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
-def test_the_hash_of_a_model_follows_its_weights(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"a" * 3_000_000)
-    first = fingerprint_weights(str(tmp_path))
-    (tmp_path / "run.log").write_text("x")
-    assert fingerprint_weights(str(tmp_path)) == first
-    (tmp_path / "model.safetensors").write_bytes(b"a" * 2_999_999 + b"b")
-    assert fingerprint_weights(str(tmp_path)) != first and fingerprint_weights("gpt-4o") is None and fingerprint_weights(None) is None
 
 
 def trained_on(run_dir: Path, benchmark: Benchmark, banks: set[str]) -> EvaluationRecipe:

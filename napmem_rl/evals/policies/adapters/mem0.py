@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from napmem_rl.config.evaluation_sections import PolicyConfig
+from napmem_rl.config.evaluation_sections import ADAPTERS, PolicyConfig
 from napmem_rl.config.sections import MemoryConfig
 from napmem_rl.errors import ConfigError
 from napmem_rl.evals.policies.contexts import Context, Passage
@@ -34,7 +34,7 @@ from napmem_rl.schema import Message, Task
 if TYPE_CHECKING:
     from mem0 import Memory
 
-RAW, INFERRED = "mem0_raw", "mem0"
+INFERRED, RAW = ADAPTERS
 MESSAGES_A_TIME = 2  # that Mem0 is told at once where it writes memories itself: a message and its reply
 WIDER = 3  # searches ask for so many times `top_k`, since later memories are left out afterwards
 

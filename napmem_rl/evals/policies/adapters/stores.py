@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from napmem_rl.config.evaluation_sections import PolicyConfig
 from napmem_rl.config.sections import MemoryConfig
-from napmem_rl.evals.policies.adapters.mem0 import INFERRED, RAW, build_mem0
+from napmem_rl.evals.policies.adapters.mem0 import build_mem0
 from napmem_rl.evals.policies.contexts import ContextSource
-
-ADAPTERS = (INFERRED, RAW)
 
 
 def build_store(name: str, policy: PolicyConfig, memory: MemoryConfig) -> ContextSource:

@@ -163,7 +163,7 @@ def test_a_task_that_cannot_be_asked_is_an_error(bank: MemoryBank, serve: Serve)
         ({"access": "none", "engine": "transformers", "model": "m", "cache_dir": "c"}, "policy.cache_dir"),
         ({"access": "passive", "model": "m", "upper_levels": False}, "policy.upper_levels"),
         ({"access": "full", "model": "m", "adapter": "mem0"}, "policy.adapter"),
-        ({"access": "passive", "model": "m", "adapter": "zep"}, "Known: mem0"),
+        ({"access": "passive", "model": "m", "adapter": "zep"}, "policy.adapter: is unknown; got 'zep'; expected mem0"),
         ({"access": "passive", "model": "m", "top_k": 0}, "policy.top_k"),
         ({"access": "none", "model": "m", "max_context_tokens": 10}, "policy.max_context_tokens"),
     ],
