@@ -8,7 +8,6 @@ import pytest
 
 from napmem_rl.config.evaluation_recipe import list_shipped, load_evaluation_recipe
 from napmem_rl.errors import ConfigError
-from napmem_rl.evals.policies.registry import describe_policy
 
 NAMES = ["full_context", "navigate", "no_memory", "no_upper_levels", "oracle", "passive_bm25", "passive_dense", "passive_rrf", "records_only", "untrained"]
 
