@@ -21,6 +21,7 @@ from napmem_rl.memory.bank_store import (
 )
 from napmem_rl.memory.bank_tables import Lines, MessageTable, RevisionTable
 from napmem_rl.memory.commit_log import EMPTY_CHAIN, Commit, extend_chain
+from napmem_rl.memory.forgotten import FORGOTTEN_FILE, list_forgettings
 from napmem_rl.memory.pyramid import PROFILE_FILE, Ledger, check_message, check_profile, check_revision, check_tracks
 from napmem_rl.memory.storage import (
     BANK_FILE,
@@ -42,7 +43,7 @@ from napmem_rl.memory.storage import (
 )
 from napmem_rl.schema import Message, Profile, RecordOperation, RecordRevision, Track
 
-_KNOWN = {BANK_FILE, MESSAGES_FILE, RECORDS_FILE, COMMITS_FILE, FILES_DIR, INDEX_DIR, LOCK_FILE}
+_KNOWN = {BANK_FILE, MESSAGES_FILE, RECORDS_FILE, COMMITS_FILE, FILES_DIR, INDEX_DIR, LOCK_FILE, FORGOTTEN_FILE}
 BATCH = 4096  # items that wait in a ledger before they become rows
 
 
@@ -59,6 +60,7 @@ def verify_bank(path: Path, *, version: str | None = None) -> list[str]:
     if bank_id is None:
         return problems
     problems += _find_foreign(path)
+    attempt(problems, FORGOTTEN_FILE, list_forgettings, path)
     commits, _ = read_commits(path, bank_id, problems)
     head = find_commit(commits, version, problems)
     if head is not None:

@@ -26,6 +26,7 @@ from napmem_rl.memory.bank_place import sync_bank
 from napmem_rl.memory.bank_writer import BankWriter
 from napmem_rl.memory.build_report import BuildReport
 from napmem_rl.memory.builder import load_writer
+from napmem_rl.memory.forgotten import forgotten_ids
 from napmem_rl.memory.pyramid_builder import PyramidBuilder
 from napmem_rl.memory.storage import BANK_FILE, find_bank_dir
 from napmem_rl.memory.writer_settings import LLMSettings, build_client, build_llm_writer, check_client
@@ -234,6 +235,7 @@ class _Run:
         """Items of a bank by level, and how many of its user's messages it does not hold. Raises BankError where it does not open."""
         bank = MemoryBank.open(find_bank_dir(self._out, bank_id))
         wanted = {message.message_id for message in self._banks[bank_id] if message.text.strip() or (message.caption or "").strip()}
+        wanted -= forgotten_ids(bank.path)
         sizes = {"num_messages": len(bank.messages), "num_records": len(bank.records), "num_tracks": len(bank.tracks)}
         return sizes, sum(bank.message(message_id) is None for message_id in wanted)
 

@@ -22,6 +22,7 @@ class Cause(StrEnum):
 
     MESSAGES_KNOWN = "messages_known"  # in the bank already
     MESSAGES_EMPTY = "messages_empty"  # neither text nor caption
+    MESSAGES_FORGOTTEN = "messages_forgotten"  # the bank was made to forget them: not taken in again
     MESSAGES_LATE = "messages_late"  # older than what the bank held; kept, as a session of their own
 
     EXTRACTION_UNREADABLE = "extraction_unreadable"  # no records from this batch

@@ -12,6 +12,7 @@ from napmem_rl.errors import BankError, ConfigError, LLMError
 from napmem_rl.memory.bank_place import build_beside, replace_bank
 from napmem_rl.memory.bank_writer import BankWriter, is_bank_or_empty
 from napmem_rl.memory.build_report import BuildReport
+from napmem_rl.memory.forgotten import carry_forgotten
 from napmem_rl.memory.pyramid_builder import PyramidBuilder
 from napmem_rl.memory.writers.base import MemoryWriter
 from napmem_rl.memory.writers.rules import RulesWriter
@@ -52,7 +53,7 @@ async def build_bank_async(
     """Build a bank beside its place and swap it in as a whole: a reader sees the old one or the new one.
 
     Args:
-        path: the bank's directory; a bank there is replaced.
+        path: the bank's directory; a bank there is replaced. What it was made to forget stays forgotten.
         bank_id: whose memory it is.
         messages: the user's history, in any order.
         writer: a name in WRITERS, or a writer.
@@ -68,6 +69,7 @@ async def build_bank_async(
     if not is_bank_or_empty(path):
         raise BankError.of(f"bank {bank_id}", f"cannot be written to {path}, which holds something else", fix="Choose an empty or new directory.")
     with build_beside(path) as fresh, BankWriter.open(fresh, bank_id=bank_id, writer=memory_writer.name, durable=False) as bank:
+        carry_forgotten(path, fresh)
         report = await _build(bank, messages, memory_writer, encoder)
         if report.pending and not allow_pending:
             steps = "; ".join(f"{step.step}: {step.reason}" for step in report.pending[:3])

@@ -34,6 +34,7 @@ from napmem_rl.memory.build_state import Batch, BuildState, Checkpoint, Waiting,
 from napmem_rl.memory.changes import Changes, error_of, relink
 from napmem_rl.memory.drawing import BatchDrawing
 from napmem_rl.memory.flush_schedule import compute_flush_size, cut_batch
+from napmem_rl.memory.forgotten import forgotten_ids
 from napmem_rl.memory.profile_check import MAX_PROFILE_CHARS, check_profile
 from napmem_rl.memory.profile_links import carry_over
 from napmem_rl.memory.related import RelatedRecords
@@ -77,7 +78,7 @@ class PyramidBuilder:
     async def add(self, messages: Iterable[Message]) -> None:
         """Take in messages: append the new ones, session by session, and do everything that is due.
 
-        A message that the bank holds already is passed over. Messages older than what it holds are kept too, and counted: their sessions follow the ones that
+        A message that the bank holds already is passed over, as is one that it was made to forget. Messages older than what it holds are kept too, and counted: their sessions follow the ones that
         are there, and their records are reconciled with what is known by then.
 
         Args:
@@ -86,12 +87,15 @@ class PyramidBuilder:
         Raises:
             BankError: a message is malformed, or an id comes again with other content. Nothing of `messages` was stored.
         """
+        wanted, forgotten = list(messages), forgotten_ids(self._bank.path)
+        messages = [message for message in wanted if message.message_id not in forgotten]
         arrival = sift_messages(self._bank.bank_id, messages, self._bank.message)
         problems = self._bank.snapshot.find_problems(Changes(messages=tuple(message for session in arrival.sessions for message in session)))
         if problems:
             raise error_of(f"bank {self._bank.bank_id}", problems, fix="Nothing was written.")
         late = count_late(arrival.sessions, self._state.newest)
         counted = {Cause.MESSAGES_KNOWN: arrival.num_known, Cause.MESSAGES_EMPTY: arrival.num_empty, Cause.MESSAGES_LATE: late}
+        counted[Cause.MESSAGES_FORGOTTEN] = len(wanted) - len(messages)
         self._run_counts.update({cause: number for cause, number in counted.items() if number})
         await self._advance()
         for session in arrival.sessions:

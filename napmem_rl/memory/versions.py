@@ -20,6 +20,7 @@ from napmem_rl.memory.bank_store import CHUNK, StoredBank, load_bank, read_bank_
 from napmem_rl.memory.bank_tables import RevisionTable
 from napmem_rl.memory.changes import error_of
 from napmem_rl.memory.commit_log import Commit, render_commit
+from napmem_rl.memory.forgotten import carry_forgotten
 from napmem_rl.memory.storage import BANK_FILE, COMMITS_FILE, FILES_DIR, INDEX_DIR, MESSAGES_FILE, RECORDS_FILE, parse_tree
 from napmem_rl.schema import Message, Record, RecordRevision
 
@@ -157,4 +158,5 @@ def _copy(path: Path, fresh: Path, stored: StoredBank, commits: list[Commit]) ->
     if problems:
         raise error_of(f"bank {path}", problems, fix="Nothing was written.")
     (fresh / COMMITS_FILE).write_bytes(b"".join(map(render_commit, commits)))
+    carry_forgotten(path, fresh)
     save_columns(fresh / INDEX_DIR, stored.snapshot.messages, stored.snapshot.revisions, stored.commit)
