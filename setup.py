@@ -30,6 +30,7 @@ setup(
     install_requires=[
         "bm25s",
         "hydra-core>=1.3,<1.4",
+        "ijson",
         "jsonschema",
         "numpy>=2",
         "omegaconf>=2.3,<2.4",
