@@ -13,33 +13,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from napmem_rl.llm.base import ChatClient
-from napmem_rl.schema import AnswerKey, RecordType, Task
-from napmem_rl.systems.memchain.candidates import Candidate, index_memories, render_memory
-from napmem_rl.systems.memchain.intent import guess_intent
-from napmem_rl.systems.memchain.packet import (
-    FULL,
-    Action,
-    Evidence,
-    Intent,
-    MemoryAction,
-    Packet,
-    PacketForm,
-    Plan,
-    Relation,
-    Role,
-    TimeScope,
-    TraceStep,
-    build_packet_schema,
-    normalise_id,
-    render_packet,
-)
+from napmem_rl.schema import AnswerKey, Task
+from napmem_rl.systems.memchain.candidates import Candidate, index_memories
+from napmem_rl.systems.memchain.fixed_packets import compose_packet
+from napmem_rl.systems.memchain.packet import FULL, Packet, PacketForm, build_packet_schema, normalise_id, render_packet
 from napmem_rl.systems.memchain.parse import parse_packet
 from napmem_rl.systems.memchain.prompts import build_messages
 from napmem_rl.systems.memchain.reward import find_cited_ids, find_reference_ids
 
 TEACHER_VERSION = "memchain-teacher-1"  # change it with the wording below
-_SCOPES = {Intent.UPDATE: TimeScope.CURRENT, Intent.TEMPORAL: TimeScope.HISTORICAL}
-_TYPES = {Intent.TEMPORAL: RecordType.EVENT, Intent.PREFERENCE: RecordType.PREFERENCE}
 _HINT = """You write the packet that another model will learn from, so it must be right. For you alone, not to be quoted as a source:
 the answer is {answer}; it rests on the candidates {ids}.
 Every statement must follow from the candidates that it cites. Leave out what the question does not need. Write the JSON object alone."""
@@ -82,32 +64,8 @@ class GoldTeacher:
         reached = {source for item in found for source in item.source_ids or (item.id,)}
         if not found or not set(key.evidence_ids) <= reached:
             return None
-        packet = _compose(task, found)
+        packet = compose_packet(task, found)
         return packet if find_fault(render_packet(packet, form), key, candidates, form) is None else None
-
-
-def _compose(task: Task, found: Sequence[Candidate]) -> Packet:
-    ids, last = [normalise_id(item.id) for item in found], len(found) - 1
-    intent = guess_intent(task.question)
-    plan = Plan(
-        intent=intent,
-        memory_types=(_TYPES.get(intent, RecordType.FACT),),
-        time_scope=_SCOPES.get(intent, TimeScope.ANY),
-        requirement=task.question.rstrip(" ?"),
-        evidence_target=len(found),
-    )
-    steps = [
-        TraceStep(
-            role=Role.ANSWER if index == last else Role.BRIDGE,
-            ids=(ids[index],),
-            statement=item.text,
-            relation=Relation.NONE if index == last else Relation.SUPPORTS,
-        )
-        for index, item in enumerate(found)
-    ]
-    keep = MemoryAction(action=Action.KEEP, ids=tuple(ids), rationale="needed")
-    evidence = [Evidence(statement=render_memory(item), ids=(ids[index],)) for index, item in enumerate(found)]
-    return Packet(plan=plan, trace=tuple(steps), actions=(keep,), evidence=tuple(evidence))
 
 
 @dataclass(kw_only=True, slots=True)
