@@ -8,10 +8,10 @@ of its own: `python launch/prepare_data.py SOURCE --help`. docs/data.md describe
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 
+from napmem_rl.command_parser import CommandParser
 from napmem_rl.data.sources import add_sources, prepare_source
 from napmem_rl.errors import report_errors
 
@@ -19,7 +19,7 @@ from napmem_rl.errors import report_errors
 @report_errors
 def main() -> int:
     """Returns 0, or 2 with one message where the input cannot be used; nothing is written then."""
-    parser = argparse.ArgumentParser(description="Turn a data set into memory banks and rows, split by user.")
+    parser = CommandParser(description="Turn a data set into memory banks and rows, split by user.")
     add_sources(parser)
     prepare_source(parser.parse_args(), functools.partial(print, flush=True))
     return 0

@@ -34,6 +34,7 @@ from napmem_rl.cli_judge import add_judge_commands
 from napmem_rl.cli_mcp import add_mcp_command
 from napmem_rl.cli_replay import add_replay_commands
 from napmem_rl.cli_score import add_score_commands
+from napmem_rl.command_parser import CommandParser
 from napmem_rl.errors import NapMemError
 from napmem_rl.report.page import MAX_EPISODES, write_report
 
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="napmem", description="Look into memory banks and finished runs.")
+    parser = CommandParser(prog="napmem", description="Look into memory banks and finished runs.")
     areas = parser.add_subparsers(required=True, metavar="AREA")
     add_bank_commands(areas)
     add_score_commands(areas)

@@ -12,8 +12,9 @@ from pathlib import Path
 from napmem_rl.errors import ConfigError
 from napmem_rl.evals.metrics import bootstrap_interval
 from napmem_rl.evals.text_metrics.loaded import LoadedMetric
+from napmem_rl.evals.text_metrics.locomo_f1 import find_category
 from napmem_rl.evals.text_metrics.pairs import Pair, load_pairs
-from napmem_rl.evals.text_metrics.registry import WITH_MODEL, MetricName, load_metrics
+from napmem_rl.evals.text_metrics.registry import WITH_MODEL, MetricName, check_name, load_metrics
 
 
 def add_score_commands(areas: argparse._SubParsersAction) -> None:
@@ -48,6 +49,10 @@ def run_score(args: argparse.Namespace) -> int:
 
 
 def _load_metric(name: str, model: str | None) -> LoadedMetric:
+    check_name(name, MetricName, "--metric")
+    if model is not None and name not in WITH_MODEL:
+        takers = ", ".join(sorted(WITH_MODEL))
+        raise ConfigError.of("--model", f"would do nothing: the metric {name} needs no model (these do: {takers})", got=model, fix="Remove it.")
     metrics = load_metrics([name], {name: model} if model is not None else None)
     if name == MetricName.RECALL:
         raise ConfigError.of("metric recall", "is of what a policy read, which pairs do not hold", fix="It is among the scores of launch/evaluate.py.")
@@ -57,13 +62,17 @@ def _load_metric(name: str, model: str | None) -> LoadedMetric:
 
 
 def _describe(metric: LoadedMetric, pairs: Sequence[Pair], scores: Sequence[float]) -> Iterator[str]:
-    """Mean, interval and n, of all pairs and by category."""
+    """Mean, interval and n, of all pairs and by category; a number and a name of one of LoCoMo's categories are one."""
     yield f"{metric.name}: {_describe_mean(scores)} ({metric.version})"
-    groups: dict[str, list[float]] = defaultdict(list)
+    groups: dict[int | str, list[float]] = defaultdict(list)
+    names: dict[int | str, set[str]] = defaultdict(set)
     for pair, score in zip(pairs, scores, strict=True):
-        groups[pair.category].append(score)
+        key = find_category(pair.category) or pair.category
+        groups[key].append(score)
+        names[key].add(pair.category or "(none)")
     if len(groups) > 1:
-        yield from (f"  category {category or '(none)'}: {_describe_mean(values)}" for category, values in sorted(groups.items()))
+        named = sorted((", ".join(sorted(names[key])), values) for key, values in groups.items())
+        yield from (f"  category {name}: {_describe_mean(values)}" for name, values in named)
 
 
 def _describe_mean(values: Sequence[float]) -> str:

@@ -23,7 +23,7 @@ _EXPECTED = "the fields category, gold and prediction"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """One prediction. `id` and `category` are texts; "" is a category that was not given.
+    """One prediction. `id` and `category` are texts; "" is a category that was not given; `place` is where it stands in a file.
 
     Example: Pair(id="q7", category="4", gold=("Oslo",), prediction="In Oslo")
     """
@@ -32,10 +32,11 @@ class Pair:
     category: str
     gold: tuple[str, ...]  # any of them is right; empty only where the category needs none (LoCoMo's adversarial questions)
     prediction: str
+    place: str = ""
 
     def describe(self) -> str:
-        """How an error names the pair."""
-        return f"pair {self.id}"
+        """How an error names the pair: by its place, else by its id."""
+        return self.place or f"pair {self.id}"
 
 
 def load_pairs(path: Path) -> list[tuple[Pair, dict[str, Any]]]:
@@ -46,18 +47,17 @@ def load_pairs(path: Path) -> list[tuple[Pair, dict[str, Any]]]:
     Raises:
         DataError: no such file, another encoding than UTF-8, not JSON, no rows, or a row that is no pair. The message names row and field.
     """
-    pairs = []
-    for index, (where, row) in enumerate(_read_rows(path)):
-        pairs.append(read_pair(row, index, where))
+    pairs = [_read_pair(row, index, where) for index, (where, row) in enumerate(_read_rows(path))]
     if not pairs:
         raise DataError.of(f"pairs {path}", "holds no row", expected="at least one pair")
     return pairs
 
 
-def read_pair(row: Any, index: int, where: str) -> tuple[Pair, dict[str, Any]]:
+def _read_pair(row: Any, index: int, where: str) -> tuple[Pair, dict[str, Any]]:
     """One row as a pair, with its id and category as they are written. Raises DataError, named by `where`."""
     if not isinstance(row, dict):
         raise DataError.of(where, "is no JSON object", got=row, expected=f"an object with {_EXPECTED}")
+    _check_unicode(row, where)
     category = row.get("category")
     if category is not None and (isinstance(category, bool) or not isinstance(category, str | int)):
         raise DataError.of(f"{where}, field 'category'", "is of another type", got=category, expected="a whole number or a text")
@@ -75,6 +75,7 @@ def read_pair(row: Any, index: int, where: str) -> tuple[Pair, dict[str, Any]]:
         category="" if category is None else str(category),
         gold=_read_gold(row["gold"], f"{where}, field 'gold'"),
         prediction=row["prediction"],
+        place=where,
     )
     return pair, kept
 
@@ -101,6 +102,8 @@ def _read_rows(path: Path) -> Iterator[tuple[str, Any]]:
         raise DataError.of(what, f"is not UTF-8 (byte {error.object[error.start]:#04x} at position {error.start})") from error
     except OSError as error:
         raise DataError.of(what, f"cannot be read ({error.strerror})") from error
+    if not text.strip():
+        raise DataError.of(what, "is empty", expected="a JSON file or JSON lines")
     try:
         value = _parse(text)
     except ValueError as error:
@@ -137,11 +140,17 @@ def _read_lines(text: str, what: str, whole: ValueError) -> Iterator[tuple[str, 
 
 def _parse(text: str) -> Any:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
-        return value
+        return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def _check_unicode(row: Mapping[str, Any], where: str) -> None:
+    for name, value in row.items():
+        try:
+            json.dumps([name, value], ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise DataError.of(f"{where}, field {name!r}", "holds half of a surrogate pair, which is not valid Unicode") from error
 
 
 def _refuse_constant(name: str) -> Any:

@@ -49,8 +49,8 @@ def test_a_metric_over_all_pairs_is_one_row(tmp_path: Path, capsys: pytest.Captu
         ("recall", ROWS, "is of what a policy read"),
         ("bertscore", ROWS, "needs a model"),
         ("meteor", ROWS, "needs the files of WordNet"),
-        ("locomo_f1", [*ROWS, {"category": "fact", "gold": "x", "prediction": "x"}], "pair 3, field 'category': is none of LoCoMo's; got 'fact'"),
-        ("token_f1", [{"category": 5, "gold": None, "prediction": "x"}], "pair 0, field 'gold': is empty"),
+        ("locomo_f1", [*ROWS, {"category": "fact", "gold": "x", "prediction": "x"}], "json, row 3 (counting from 0), field 'category': is none of LoCoMo's"),
+        ("token_f1", [{"category": 5, "gold": None, "prediction": "x"}], "row 0 (counting from 0), field 'gold': is empty"),
         ("exact_match", [{"gold": "x"}], "field 'prediction': is missing"),
     ],
 )
@@ -64,4 +64,18 @@ def test_what_cannot_be_scored_is_one_line_and_no_row(
 
 def test_a_model_for_a_metric_that_takes_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, "exact_match", ROWS, "--model", str(tmp_path)) == 1
-    assert "metric_models: holds an unknown metric; got 'exact_match'" in capsys.readouterr().err
+    assert "--model: would do nothing: the metric exact_match needs no model (these do: bertscore, mauve, meteor)" in capsys.readouterr().err
+
+
+def test_a_category_given_as_number_and_as_name_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"category": category, "gold": "tea", "prediction": "tea"} for category in (1, "multi-hop", "temporal")]
+    assert run(tmp_path, "token_f1", rows) == 0
+    summary = capsys.readouterr().err.splitlines()[1:]
+    assert [line.partition(": ")[0].strip() for line in summary] == ["category 1, multi-hop", "category temporal"] and "n = 2" in summary[0]
+
+
+def test_a_pair_of_json_lines_that_cannot_be_scored_is_named_by_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"gold": "x", "prediction": "x"}\n\n{"id": "q", "gold": null, "prediction": "x"}\n')
+    assert main(["score", "--metric", "exact_match", "--pairs", str(path)]) == 1
+    assert "pairs.jsonl, line 3, field 'gold': is empty" in capsys.readouterr().err

@@ -78,7 +78,8 @@ def test_an_error_names_row_and_field(tmp_path: Path, row: object, words: str) -
     ("content", "words"),
     [
         (b"[]", "holds no row"),
-        (b"", "is not JSON"),
+        (b"", "p.json: is empty"),
+        (b" \n", "p.json: is empty"),
         (b'{"rows": []}', "holds no list of rows"),
         (b'{"pairs": 3}', "holds no list of rows; got 3"),
         (b"3", "holds no list of rows; got 3"),
@@ -86,7 +87,7 @@ def test_an_error_names_row_and_field(tmp_path: Path, row: object, words: str) -
         (b'[\n{"gold": "a", "prediction": "b"}\n', "is not JSON"),
         (b'{"gold": "a", "prediction": "b"}\n{"gold": "a", \n', "line 2: is not JSON"),
         (b'[{"gold": NaN, "prediction": "b"}]', "NaN is no JSON number"),
-        (b'[{"gold": "\\ud800", "prediction": "b"}]', "is not JSON"),
+        (b'[{"gold": "\\ud800", "prediction": "b"}]', "row 0 (counting from 0), field 'gold': holds half of a surrogate pair"),
         ('[{"gold": "é", "prediction": "b"}]'.encode("latin-1"), "is not UTF-8 (byte 0xe9 at position 11)"),
         (b"[" * 100_000, "is not JSON"),
     ],
