@@ -131,24 +131,9 @@ class BankView(ABC):
         without: Collection[str] = (),
     ) -> list[Message]:
         """The k messages that fit the query best, best first; see `search_records`. `roles`: only messages of "user" or of "assistant"."""
-        found = self.find_messages(query, k=k, before=before, after=after, roles=roles, session_ids=session_ids, without=without)
-        return [self.messages[position] for position in found]
-
-    def find_messages(
-        self,
-        query: str,
-        *,
-        k: int,
-        before: str | None = None,
-        after: str | None = None,
-        roles: Sequence[str] | None = None,
-        session_ids: Sequence[str] | None = None,
-        without: Collection[str] = (),
-    ) -> list[int]:
-        """Like `search_messages`, but only where the messages stand in `messages`."""
         hidden = tuple(position for message_id in without if (position := self.snapshot.messages.position(message_id)) is not None)
         where = SearchFilter(before=before, after=after, kinds=_as_tuple(roles), session_ids=_as_tuple(session_ids), without=hidden)
-        return self.find_index(Level.RAW).search(query, k=k, where=where)
+        return [self.messages[position] for position in self.find_index(Level.RAW).search(query, k=k, where=where)]
 
     @abstractmethod
     def find_index(self, level: Level) -> PassageIndex:

@@ -90,21 +90,19 @@ class SearchContext(_Stateless):
     def __init__(self, *, top_k: int) -> None:
         """`top_k`: how many at most."""
         self._top_k = top_k
-        self._known: WeakKeyDictionary[MemoryBank, dict[int, Passage]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[MemoryBank, dict[str, Passage]] = WeakKeyDictionary()
 
     async def find(self, task: Task, bank: MemoryBank) -> Context:
         """The hits, best first. The search runs in a thread."""
         return Context(passages=await asyncio.to_thread(self._search, task, bank), is_ranked=True)
 
     def _search(self, task: Task, bank: MemoryBank) -> tuple[Passage, ...]:
-        return tuple(self._read(bank, place) for place in bank.find_messages(task.question, k=self._top_k, before=task.asked_at))
-
-    def _read(self, bank: MemoryBank, place: int) -> Passage:
-        """A message that is read once a bank, not once a question: many questions find the same ones."""
         known = self._known.setdefault(bank, {})
-        if place not in known:
-            known[place] = _build_passage(bank.messages[place], place)
-        return known[place]
+        found = bank.search_messages(task.question, k=self._top_k, before=task.asked_at)
+        for message in found:
+            if message.message_id not in known:  # looked up once a bank, not once a question: many questions find the same messages
+                known[message.message_id] = as_passage(bank, message)
+        return tuple(known[message.message_id] for message in found)
 
 
 class OracleContext(_Stateless):
