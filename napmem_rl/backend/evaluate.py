@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from napmem_rl.atomic import write_file
-from napmem_rl.backend.evaluation_workers import WorkerSpec, build_runner, start_pool
+from napmem_rl.backend.evaluation_workers import WorkerSpec, build_runner, find_host, start_pool
 from napmem_rl.backend.run_files import hold_run_dir
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe
 from napmem_rl.config.evaluation_sections import SERVED
@@ -111,14 +111,16 @@ def ask_pending(evaluation: Evaluation, report: Report) -> RunOutcome:
         if recipe.policy.engine in SERVED:
             from napmem_rl.backend.served_policy import serve_engine  # imports what takes seconds
 
-            width = recipe.evaluation.max_concurrency
-            engine = stack.enter_context(serve_engine(recipe.policy, agent=recipe.agent, directory=evaluation.out / "engine", max_concurrency=width))
+            size = {"max_concurrency": recipe.evaluation.max_concurrency, "host": find_host(recipe.num_workers)}
+            engine = stack.enter_context(serve_engine(recipe.policy, agent=recipe.agent, directory=evaluation.out / "engine", **size))
         functions = {task_id: specs for benchmark in evaluation.benchmarks for task_id, specs in benchmark.functions.items()}
         spec = WorkerSpec.of(recipe, evaluation.benchmarks, engine=engine, functions=functions)
         ask: Ask | None = None
         if recipe.num_workers:
-            report(f"{len(pending):,} attempts, {recipe.evaluation.max_concurrency} at a time, over {recipe.num_workers} workers")
-            ask = stack.enter_context(start_pool(spec, num_workers=recipe.num_workers, max_concurrency=recipe.evaluation.max_concurrency)).run
+            pool = stack.enter_context(start_pool(spec, num_workers=recipe.num_workers, max_concurrency=recipe.evaluation.max_concurrency))
+            where = f"{recipe.num_workers} workers on {pool.num_nodes} node{'s' if pool.num_nodes > 1 else ''}"
+            report(f"{len(pending):,} attempts, {recipe.evaluation.max_concurrency} at a time, over {where}")
+            ask = pool.run
         else:
             report(f"{len(pending):,} attempts, {recipe.evaluation.max_concurrency} at a time, in this process")
         outcome = asyncio.run(_run(spec, ask, pending, logs, report))

@@ -127,10 +127,12 @@ class EvaluationWorker:
         self._spec = spec
         self._runner: AttemptRunner | None = None
 
-    async def ready(self) -> bool:
-        """Once the policy is built."""
+    async def ready(self) -> str:
+        """The id of the node that it runs on, once the policy is built."""
+        import ray
+
         self._find_runner()
-        return True
+        return ray.get_runtime_context().get_node_id()
 
     async def run(self, request: AttemptRequest) -> AnswerRow | NotAsked:
         """One attempt; see `AttemptRunner.run`."""
@@ -150,8 +152,12 @@ class EvaluationWorker:
 class WorkerPool:
     """Hands attempts to the actor with the fewest in flight."""
 
-    def __init__(self, actors: Sequence[Any]) -> None:
-        self._actors = list(actors)
+    def __init__(self, actors: Sequence[Any], *, num_nodes: int = 1) -> None:
+        """Args:
+            actors: of `EvaluationWorker`, ready.
+            num_nodes: that they run on.
+        """
+        self._actors, self.num_nodes = list(actors), num_nodes
         self._in_flight = [0] * len(self._actors)
         self._dead: dict[int, str] = {}
         self.num_handed_on = 0  # attempts that went to another actor
@@ -200,7 +206,8 @@ class WorkerPool:
         waited = 0.0
         while waited < _MAX_RESTART_WAIT_S:
             try:
-                return await self._actors[place].ready.remote()
+                await self._actors[place].ready.remote()
+                return True
             except ActorUnavailableError:
                 await asyncio.sleep(_RESTART_WAIT_S)
                 waited += _RESTART_WAIT_S
@@ -232,21 +239,43 @@ def start_pool(spec: WorkerSpec, *, num_workers: int, max_concurrency: int) -> I
 
     with open_ray():
         width = max(1, -(-max_concurrency // num_workers)) + 1  # one call is asking whether it is ready
-        remote = ray.remote(EvaluationWorker).options(num_cpus=0, max_restarts=MAX_RESTARTS, max_concurrency=width)
-        actors = [remote.remote(spec) for _ in range(num_workers)]
+        remote = ray.remote(EvaluationWorker)
+        options = {"num_cpus": 0, "max_restarts": MAX_RESTARTS, "max_concurrency": width}
+        actors = [remote.options(**options, scheduling_strategy=place).remote(spec) for place in _choose_places(num_workers)]
         try:
-            ray.get([actor.ready.remote() for actor in actors], timeout=START_TIMEOUT_S)
+            nodes = ray.get([actor.ready.remote() for actor in actors], timeout=START_TIMEOUT_S)
         except ray.exceptions.GetTimeoutError as error:
             raise BackendError.of("evaluation workers", f"were not ready after {START_TIMEOUT_S:.0f} s") from error
         except ray.exceptions.RayTaskError as error:
             raise find_origin(error) from error
         except ray.exceptions.RayError as error:
             raise BackendError.of("evaluation workers", f"did not start ({' '.join(str(error).split())[:300]})") from error
-        yield WorkerPool(actors)
+        yield WorkerPool(actors, num_nodes=len(set(nodes)))
+
+
+def _choose_places(num_workers: int) -> list[Any]:
+    """Where each actor is to run: node after node of those with processors, or, where its node is gone, on any. Ray's own SPREAD leaves nodes empty."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
+    if not nodes:
+        return ["DEFAULT"] * num_workers
+    return [NodeAffinitySchedulingStrategy(nodes[number % len(nodes)], soft=True) for number in range(num_workers)]
+
+
+def find_host(num_workers: int) -> str:
+    """The address at which a server of this process is reached by workers on other nodes; "127.0.0.1" where all of them are here."""
+    if not num_workers or not os.environ.get("RAY_ADDRESS"):
+        return "127.0.0.1"
+    import ray
+
+    return ray.util.get_node_ip_address()
 
 
 @contextmanager
 def open_ray() -> Iterator[None]:
+    """The Ray that is there, else one of this machine that ends with the block. Raises BackendError where it does not start."""
     import ray
 
     from napmem_rl.backend.watchdog import keep_sigterm
