@@ -15,6 +15,7 @@
     napmem counterfactual RUN ID --drop MEMORY   the same question without a memory
     napmem compare A B                two evaluations question by question: differences, intervals, p-values, and what is not shared
     napmem score --metric NAME --pairs FILE   one metric over a file of predictions, one JSON row a pair
+    napmem show BANK                  one HTML page of a bank; every statement unfolds down to the messages
     napmem serve-mcp BANK             a bank's tools for any assistant that speaks the Model Context Protocol
     napmem report RUN_DIR             one HTML page of a run: curves, losses, episodes; written to RUN_DIR/report.html
 """
@@ -34,6 +35,7 @@ from napmem_rl.cli_judge import add_judge_commands
 from napmem_rl.cli_mcp import add_mcp_command
 from napmem_rl.cli_replay import add_replay_commands
 from napmem_rl.cli_score import add_score_commands
+from napmem_rl.cli_show import add_show_command
 from napmem_rl.command_parser import CommandParser
 from napmem_rl.errors import NapMemError
 from napmem_rl.report.page import MAX_EPISODES, write_report
@@ -63,6 +65,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add_replay_commands(areas)
     add_judge_commands(areas)
     add_audit_commands(areas)
+    add_show_command(areas)
     add_mcp_command(areas)
     report = areas.add_parser("report", help="one HTML page of a run: curves, losses, and the episodes themselves")
     report.add_argument("dir", type=Path, metavar="RUN_DIR")
