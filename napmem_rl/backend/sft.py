@@ -17,10 +17,10 @@ from omegaconf import OmegaConf
 from napmem_rl.backend.bank_search import build_search
 from napmem_rl.backend.checkpoints import repair_export
 from napmem_rl.backend.lora import merge_adapter, prepare_adapter
-from napmem_rl.backend.sft_packets import TINY, make_packet_demonstrations, prepare_tiny, teach_rows
+from napmem_rl.backend.sft_packets import make_packet_demonstrations, prepare_tiny, teach_rows
 from napmem_rl.backend.smollm2 import convert_smollm2
 from napmem_rl.config.recipe import Recipe
-from napmem_rl.config.sft_recipe import SftRecipe, load_sft_recipe
+from napmem_rl.config.sft_recipe import TINY, SftRecipe, load_sft_recipe
 from napmem_rl.data.demonstrations import build_demonstrations, save_demonstrations
 from napmem_rl.data.overlap import check_training_data, keep_training_fingerprints
 from napmem_rl.data.packet_demonstrations import TaughtRows
@@ -82,7 +82,7 @@ def train_cold_start(recipe: Recipe, report: Callable[[str], None] = print) -> P
 
 def _prepare_model(recipe: SftRecipe, taught: TaughtRows | None, report: Callable[[str], None]) -> Path:
     if recipe.verl.model.path == TINY and taught is not None:
-        return prepare_tiny(recipe, taught)
+        return prepare_tiny(recipe, taught, report)
     if recipe.verl.model.path == SMOLLM2:
         path = recipe.data_dir / SMOLLM2
         report(f"model: SmolLM2-135M-Instruct in {path}")

@@ -11,6 +11,7 @@ from napmem_rl.backend.memchain_system import build_form, build_reward_settings
 from napmem_rl.backend.tiny_packets import save_tiny_policy
 from napmem_rl.config.sections import TeacherConfig
 from napmem_rl.config.sft_recipe import SftRecipe
+from napmem_rl.data.careless_teacher import CarelessTeacher
 from napmem_rl.data.demonstrations import save_demonstrations
 from napmem_rl.data.packet_demonstrations import FindCandidates, TaughtRows, build_packet_demonstrations, teach
 from napmem_rl.data.packet_rows import save_packet_rows
@@ -25,8 +26,8 @@ from napmem_rl.schema import Task
 from napmem_rl.systems.memchain.candidate_file import find_candidates, load_candidates
 from napmem_rl.systems.memchain.candidates import BankViews, Candidate, CandidateConfig, retrieve_candidates
 
-TINY = "tiny"
 PACKETS_FILE = "packets.parquet"
+TINY_POLICY = "memchain_tiny"
 
 
 def teach_rows(recipe: SftRecipe, report: Callable[[str], None]) -> TaughtRows:
@@ -71,8 +72,10 @@ def build_teacher(config: TeacherConfig) -> Teacher:
     """The teacher that a recipe names. Raises ConfigError for an unknown one, or a model that cannot be asked."""
     if config.kind == "gold":
         return GoldTeacher()
+    if config.kind == "careless":
+        return CarelessTeacher(rate=config.careless_rate, seed=config.seed)
     if config.kind != "openai":
-        raise ConfigError.of("teacher.kind", "is not a known teacher", got=config.kind, expected="gold or openai")
+        raise ConfigError.of("teacher.kind", "is not a known teacher", got=config.kind, expected="gold, careless or openai")
     client = OpenAIChat(
         model=config.model,
         base_url=config.base_url,
@@ -87,10 +90,15 @@ def build_teacher(config: TeacherConfig) -> Teacher:
     return ModelTeacher(client=client, max_tries=config.max_tries)
 
 
-def prepare_tiny(recipe: SftRecipe, taught: TaughtRows) -> Path:
-    """Write the untrained tiny policy beside the data, for `model.path: tiny`; one that is there is written anew."""
-    path = recipe.data_dir / "memchain_tiny"
-    save_tiny_policy(path, taught.rows, build_form(recipe.memchain), max_length=recipe.agent.max_context_tokens, seed=recipe.verl.trainer.seed)
+def prepare_tiny(recipe: SftRecipe, taught: TaughtRows, report: Callable[[str], None]) -> Path:
+    """Write the tiny policy beside the data, for `model.path: tiny`, after its reading practice; one that is there is written anew."""
+    path, seed = recipe.data_dir / TINY_POLICY, recipe.verl.trainer.seed
+    save_tiny_policy(path, taught.rows, max_length=recipe.agent.max_context_tokens, seed=seed)
+    if recipe.practice_steps:
+        from napmem_rl.backend.packet_practice_run import Practice, run_practice
+
+        sizes = {"num_candidates": recipe.memchain.max_candidates, "num_ranks": recipe.verl.trainer.n_gpus_per_node}
+        run_practice(Practice(path=path, steps=recipe.practice_steps, seed=seed, **sizes), report)
     return path
 
 

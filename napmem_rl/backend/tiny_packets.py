@@ -9,11 +9,10 @@ from pathlib import Path
 from napmem_rl.backend.tiny_policy import build_model, build_tokenizer, save_policy
 from napmem_rl.data.packet_rows import PacketRow
 from napmem_rl.data.worlds import all_words
-from napmem_rl.systems.memchain.packet import Packet, PacketForm, render_packet
+from napmem_rl.systems.memchain.packet import FORMS, Packet, PacketForm, render_packet
 from napmem_rl.systems.memchain.prompts import build_messages
 
 _BLANK = "@@"
-WIDTH = 64
 
 
 def find_fixed_texts(packets: Sequence[Packet], form: PacketForm) -> list[str]:
@@ -35,16 +34,17 @@ def _blank(packet: Packet) -> Packet:
     )
 
 
-def save_tiny_policy(path: Path, rows: Sequence[PacketRow], form: PacketForm, *, max_length: int, seed: int) -> None:
-    """Write an untrained policy that knows the words of these rows and of synthetic users.
+def save_tiny_policy(path: Path, rows: Sequence[PacketRow], *, max_length: int, seed: int) -> None:
+    """Write an untrained policy that knows the words of these rows and of synthetic users, and the fixed texts of packets of every form.
 
     Args:
         rows: taught ones.
         max_length: the longest context, in tokens.
         seed: of its weights.
     """
-    texts = [message["content"] for row in rows for message in build_messages(row.task, row.candidates, form)[1:]]
+    texts = [message["content"] for row in rows for message in build_messages(row.task, row.candidates)[1:]]
     texts += [item.statement for row in rows if row.packet is not None for item in row.packet.trace]
-    fixed = find_fixed_texts([row.packet for row in rows if row.packet is not None], form)
+    packets = [row.packet for row in rows if row.packet is not None]
+    fixed = sorted({text for form in FORMS.values() for text in find_fixed_texts(packets, form)})
     tokenizer = build_tokenizer([*texts, " ".join(all_words())], max_length=max_length, plain=fixed)
-    save_policy(build_model(tokenizer, seed=seed, width=WIDTH, layers=2, heads=2, ffn=2 * WIDTH), tokenizer, path)
+    save_policy(build_model(tokenizer, seed=seed), tokenizer, path)

@@ -128,8 +128,9 @@ class Recipe:
     def _paths(self) -> Iterator[tuple[str, Path]]:
         for dotted in ("data.train_files", "data.val_files"):
             value = OmegaConf.select(self.verl, dotted)
-            for name in [value] if isinstance(value, str) else value or []:
-                yield dotted, Path(name).expanduser()
+            for path in (Path(name).expanduser() for name in ([value] if isinstance(value, str) else value or [])):
+                if not (self.needs_cold_start() and path.is_relative_to(self.model_path)):  # rows that the cold start writes beside the policy
+                    yield dotted, path
         if self.memory.banks is not None:
             yield "memory.banks", Path(self.memory.banks)
         if self.memory.rerank is not None:

@@ -6,7 +6,7 @@ Layers, lowest first: verl's `sft_trainer_engine` and ours · the platform · th
 - `data.dir`: a directory that launch/prepare_data.py has written; demonstrations come from its train split alone
 - `system: napmem | memchain`: whose episodes are demonstrated; of MemChain `memchain`, `teacher` (who writes packets)
 - `lora`: adapters instead of all weights (`rank` above 0)
-- `demonstrations.count`: how many to make
+- `demonstrations.count`: how many to make; `demonstrations.practice_steps`: of reading practice before, for `model.path: tiny` alone
 - `output`: directory for the trained model in Hugging Face form
 - `model.path: smollm2` stands for the converted SmolLM2-135M-Instruct, `model.path: tiny` for a small untrained policy of MemChain's smoke test
 """
@@ -34,6 +34,7 @@ DATASET = {"path": "pkg://napmem_rl.backend.sft_dataset", "name": "Demonstration
 OPEN_SUBTREES = ("model.override_config", "engine.mixed_precision", "engine.wrap_policy", "optim.override_optimizer_config", "profiler")
 SECTIONS: dict[str, type] = {"agent": AgentConfig, "memory": MemoryConfig, "memchain": MemChainConfig, "teacher": TeacherConfig, "lora": LoraConfig}
 SYSTEMS = ("napmem", "memchain")
+TINY = "tiny"  # as model.path: a small policy that the run makes itself
 PLATFORMS: dict[str, Tree] = {
     "cpu": {
         "engine": {"strategy": "fsdp2", "use_torch_compile": False, "mixed_precision": {"param_dtype": "fp32", "reduce_dtype": "fp32"}},
@@ -59,6 +60,7 @@ class SftRecipe:
     data_dir: Path
     output: Path
     count: int
+    practice_steps: int
     agent: AgentConfig
     memory: MemoryConfig
     memchain: MemChainConfig
@@ -105,9 +107,12 @@ def load_sft_recipe(path: str | Path, overrides: Sequence[str] = ()) -> SftRecip
 
 
 def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:
-    count = tree.pop("demonstrations")["count"]
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ConfigError.of(f"recipe {path}, key demonstrations.count", "is not a number of demonstrations", got=count, expected="an integer from 1")
+    given = tree.pop("demonstrations")
+    count = _whole_number(given["count"], f"recipe {path}, key demonstrations.count", "demonstrations", least=1)
+    practice_steps = _whole_number(given["practice_steps"], f"recipe {path}, key demonstrations.practice_steps", "steps", least=0)
+    if practice_steps and select(tree, "model.path") != TINY:
+        what = f"recipe {path}, key demonstrations.practice_steps"
+        raise ConfigError.of(what, "would do nothing: only the tiny policy practises", got=practice_steps, expected=f"0, or model.path={TINY}")
     system = tree.pop("system")
     if system not in SYSTEMS:
         raise ConfigError.of(f"recipe {path}, key system", "is none of the memory systems", got=system, expected=" or ".join(SYSTEMS))
@@ -127,7 +132,14 @@ def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:
     if tree["data"]["use_dynamic_bsz"] and longest > limit * tree["engine"]["ulysses_sequence_parallel_size"]:
         what = f"recipe {path}, key data.max_token_len_per_gpu"
         raise ConfigError.of(what, "does not hold one demonstration of agent.max_context_tokens", got=limit, expected=f"at least {longest}")
-    return SftRecipe(path=path, system=system, platform=platform, data_dir=data_dir, output=output, count=count, verl=OmegaConf.create(tree), **sections)
+    numbers = {"count": count, "practice_steps": practice_steps}
+    return SftRecipe(path=path, system=system, platform=platform, data_dir=data_dir, output=output, verl=OmegaConf.create(tree), **numbers, **sections)
+
+
+def _whole_number(value: Any, what: str, of: str, *, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError.of(what, f"is not a number of {of}", got=value, expected=f"an integer from {least}")
+    return value
 
 
 def _with_absolute_paths(memory: MemoryConfig) -> MemoryConfig:
@@ -150,7 +162,7 @@ def _section(cls: type, values: Mapping[str, Any], what: str) -> Any:
 
 def _defaults() -> Tree:
     ours = {name: dataclasses.asdict(cls()) for name, cls in SECTIONS.items()}
-    given = {"platform": "gpu", "system": "napmem", "output": "???", "demonstrations": {"count": 64}, "data": {"dir": "???"}}
+    given = {"platform": "gpu", "system": "napmem", "output": "???", "demonstrations": {"count": 64, "practice_steps": 0}, "data": {"dir": "???"}}
     return merge(merge(OmegaConf.to_container(_compose(), resolve=False), {"engine": {"mixed_precision": None}}), merge(ours, given))
 
 

@@ -115,7 +115,7 @@ def test_the_tiny_policys_tokens_of_a_packet_read_back_as_that_packet(tmp_path):
     from transformers import AutoTokenizer
 
     rows = teach([(TASK, KEY)], lambda task: CANDIDATES, GoldTeacher(), FULL).rows
-    save_tiny_policy(tmp_path / "tiny", rows, FULL, max_length=256, seed=0)
+    save_tiny_policy(tmp_path / "tiny", rows, max_length=256, seed=0)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tiny")
     (made,) = build_packet_demonstrations(rows, tokenizer, form=FULL, agent=AgentConfig(max_context_tokens=256, max_turn_tokens=128))
     learnt = [token for token, is_learnt in zip(made.token_ids, made.loss_mask, strict=True) if is_learnt]
@@ -130,6 +130,6 @@ def test_packets_beyond_the_limits_are_an_error_where_none_is_left(tmp_path):
     from transformers import AutoTokenizer
 
     rows = teach([(TASK, KEY)], lambda task: CANDIDATES, GoldTeacher(), FULL).rows
-    save_tiny_policy(tmp_path / "tiny", rows, FULL, max_length=256, seed=0)
+    save_tiny_policy(tmp_path / "tiny", rows, max_length=256, seed=0)
     with pytest.raises(DataError, match="0 within the limits"):
         build_packet_demonstrations(rows, AutoTokenizer.from_pretrained(tmp_path / "tiny"), form=FULL, agent=AgentConfig(max_turn_tokens=8))
