@@ -82,7 +82,7 @@ def evaluate(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | Non
 
 def prepare_evaluation(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | None, report: Report) -> Evaluation:
     """Load the benchmarks and name everything; nothing is written. Raises ConfigError or DataError where something cannot be used."""
-    name, facts = describe_policy(recipe.policy, memory=recipe.memory, agent=recipe.agent)
+    name, facts = describe_policy(recipe.policy, memory=recipe.memory, agent=recipe.agent, packets=recipe.packets)
     check_scoring(recipe)
     limits = {"limit": recipe.evaluation.limit, "seed": recipe.evaluation.seed}
     benchmarks = load_benchmarks(list(wanted) or list(recipe.benchmarks), recipe.benchmarks, **limits)

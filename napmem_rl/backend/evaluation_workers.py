@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from napmem_rl.backend.bank_cache import BankCache
 from napmem_rl.backend.bank_search import build_search
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe
-from napmem_rl.config.evaluation_sections import NAVIGATING, SERVED
+from napmem_rl.config.evaluation_sections import NAVIGATING, PACKETS, SERVED
 from napmem_rl.errors import BackendError, BankError
 from napmem_rl.evals.evaluation import AttemptRequest, AttemptRunner, NotAsked
 from napmem_rl.evals.policies.registry import build_policy
@@ -36,7 +36,7 @@ MAX_OFFERS = 2  # actors that one attempt is offered to
 START_TIMEOUT_S = 600.0  # of an actor, its policy and its encoder
 _RESTART_WAIT_S = 1.0
 _MAX_RESTART_WAIT_S = 120.0  # until an actor that is being started again takes calls
-_SEARCHING = (*NAVIGATING, "passive")
+_SEARCHING = (*NAVIGATING, *PACKETS, "passive")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +106,7 @@ def load_worker_encoder(recipe: EvaluationRecipe) -> Encoder | None:
 def build_runner(spec: WorkerSpec) -> AttemptRunner:
     """Policy and banks of one process; call it within the event loop that will use it."""
     recipe = spec.recipe
-    given = {"memory": recipe.memory, "agent": recipe.agent, "functions": spec.functions or None}
+    given = {"memory": recipe.memory, "agent": recipe.agent, "functions": spec.functions or None, "packets": recipe.packets}
     evidence = spec.evidence if recipe.policy.access == "oracle" else None
     if recipe.policy.engine in SERVED:
         from napmem_rl.backend.served_policy import build_any_policy  # imports what takes seconds

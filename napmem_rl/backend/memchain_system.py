@@ -26,6 +26,7 @@ from napmem_rl.systems.memchain.facts import HAS_EVIDENCE, PARSED, compute_packe
 from napmem_rl.systems.memchain.packet import FORMS, PacketForm
 
 MAX_HELD = 512  # tasks whose candidates are kept: all samples of a group have the same
+from napmem_rl.systems.memchain.rendering import render_episode
 MAX_VIEWS = 32  # banks with their searches
 
 
@@ -88,12 +89,18 @@ async def _share(held: OrderedDict[str, asyncio.Task[Any]], name: str, start: Ca
 class MemChainPlayer:
     """A `Player`: candidates, then one packet."""
 
-    def __init__(self, settings: JobSettings, banks: BankCache) -> None:
+    def __init__(self, settings: JobSettings, banks: BankCache, count_tokens: Callable[[str], int]) -> None:
         self._source, self._form = CandidateSource(settings.memchain, banks), build_form(settings.memchain)
 
     async def play(self, task: Task, row: Mapping[str, Any], generate: Generate) -> PacketEpisode:
+        self._count_tokens = count_tokens
         """See `Player`. Nothing is asked a second time in training (Algorithm 1, line 5 is for evaluation)."""
-        return await run_episode(task, generate, await self._source.find(task, row), self._form)
+        started = time.perf_counter()
+        candidates = await self._source.find(task, row)
+        found = time.perf_counter()
+        played = await run_episode(task, generate, candidates, self._form)
+        seconds = {"retrieval_s": found - started, "packet_s": time.perf_counter() - found}
+        return dataclasses.replace(played, costs=count_costs(played, self._count_tokens, **seconds))
 
 
 class MemChainScorer:
@@ -107,7 +114,14 @@ class MemChainScorer:
     async def score(self, played: PacketEpisode, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
         """See `score_episode` and `compute_packet_facts`."""
         scored, _ = await score_episode(played, key, answerer=self._answerer, judge=self._judge, settings=self._settings, form=self._form)
-        return scored, compute_packet_facts(scored, played, key)
+        timed = dataclasses.replace(played, costs=dataclasses.replace(played.costs, answer_s=time.perf_counter() - started))
+        return scored, compute_packet_facts(scored, timed, key)
+
+    async def check_models(self) -> None:
+        """See `Scorer`."""
+        await check_judge(self._judge)
+        await check_answer_model(self._answerer)
+        started = time.perf_counter()
 
 
 class MemChainSystem:
@@ -116,8 +130,8 @@ class MemChainSystem:
     logged_in_validation = ("correctness", "stability", "citations", "support", "gate", PARSED, HAS_EVIDENCE)
 
     def build_player(self, settings: JobSettings, banks: BankCache, count_tokens: Callable[[str], int]) -> MemChainPlayer:
-        """See `System`; a packet needs no counting."""
-        return MemChainPlayer(settings, banks)
+        """See `System`."""
+        return MemChainPlayer(settings, banks, count_tokens)
 
     def build_scorer(self, judge: JudgeConfig, agent: AgentConfig, memchain: MemChainConfig, answerer: AnswererConfig) -> MemChainScorer:
         """See `System`."""
@@ -136,14 +150,5 @@ class MemChainSystem:
         return state_identity(scored, key)
 
     def render(self, played: PacketEpisode) -> dict[str, Any]:
-        """What the policy read and what became of its packet, side by side."""
-        composition = played.composition
-        return {
-            "candidates": [
-                {"id": item.id, "time": item.time, "speaker": item.speaker, "text": item.text, "views": list(item.views)} for item in played.candidates
-            ],
-            "trace": [{"role": step.role, "ids": list(step.ids), "statement": step.statement, "relation": step.relation} for step in composition.trace],
-            "evidence": [{"statement": item.statement, "ids": list(item.ids)} for item in composition.evidence],
-            "evidence_origin": str(composition.origin),
-            "faults": [violation.describe() for violation in played.parsed.violations],
-        }
+        """See `render_episode`."""
+        return render_episode(played)

@@ -21,7 +21,7 @@ from napmem_rl.backend.run_checkpoints import SEAL, choose_checkpoint
 from napmem_rl.backend.token_generate import TokenGenerate, TokenServer, compute_request_seed, find_end_ids
 from napmem_rl.backend.vllm_cpu_name import BUILD, NAME, find_version
 from napmem_rl.backend.vllm_server import START_TIMEOUT_S, HTTPTokenServer, ServerSize, check_vllm, is_cpu_build, run_vllm
-from napmem_rl.config.evaluation_sections import NAVIGATING, SERVED, PolicyConfig
+from napmem_rl.config.evaluation_sections import NAVIGATING, PACKETS, SERVED, PacketSections, PolicyConfig
 from napmem_rl.config.sections import AgentConfig, MemoryConfig
 from napmem_rl.errors import ConfigError
 from napmem_rl.evals.policies.model import Episode
@@ -83,6 +83,7 @@ def build_any_policy(
     evidence: Mapping[str, tuple[str, ...]] | None = None,
     functions: Mapping[str, tuple[ToolSpec, ...]] | None = None,
     engine: EngineAddress | None = None,
+    packets: PacketSections | None = None,
 ) -> Policy:
     """`napmem_rl.evals.policies.registry.build_policy` for every engine; `engine` is what `serve_engine` gave."""
     model = None
@@ -90,7 +91,7 @@ def build_any_policy(
         if engine is None:
             raise ConfigError.of(f"policy.engine {policy.engine}", "is not served", fix="Enter `serve_engine` first.")
         model = ServedModel(policy, engine, max_context=find_context(policy, agent))
-    return build_policy(policy, memory=memory, agent=agent, evidence=evidence, functions=functions, model=model)
+    return build_policy(policy, memory=memory, agent=agent, evidence=evidence, functions=functions, model=model, packets=packets)
 
 
 class ServedModel:
@@ -125,7 +126,7 @@ class ServedModel:
             server=self._server,
             tokenizer=self._tokenizer,
             config=episode.limits,
-            sampling=self._sampling,
+            sampling=self._sampling | ({} if episode.schema is None else {"schema": episode.schema}),
             seed_of_turn=seed_of_turn,
             expects_one_version=False,
         )
@@ -173,12 +174,12 @@ def find_context(policy: PolicyConfig, agent: AgentConfig, model_config: Mapping
     Raises:
         ConfigError: more than the model was made for, where `model_config` says.
     """
-    is_navigating = policy.access in NAVIGATING
-    needed = agent.max_context_tokens if is_navigating else policy.max_context_tokens + policy.max_answer_tokens
+    is_limited_by_agent = policy.access in (*NAVIGATING, *PACKETS)
+    needed = agent.max_context_tokens if is_limited_by_agent else policy.max_context_tokens + policy.max_answer_tokens
     text = {} if model_config is None else model_config.get("text_config", model_config)
     limit = text.get("max_position_embeddings")
     if limit is not None and needed > limit:
-        keys = "agent.max_context_tokens" if is_navigating else "policy.max_context_tokens and policy.max_answer_tokens together"
+        keys = "agent.max_context_tokens" if is_limited_by_agent else "policy.max_context_tokens and policy.max_answer_tokens together"
         raise ConfigError.of(keys, "is more than the model's context", got=needed, expected=f"at most {limit}")
     return needed
 

@@ -19,18 +19,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.config.evaluation_sections import EvaluationConfig, PolicyConfig
-from napmem_rl.config.policy_refusals import check_policy
-from napmem_rl.config.sections import AgentConfig, JudgeConfig, MemoryConfig
+from napmem_rl.config.evaluation_sections import PACKETS, EvaluationConfig, PacketSections, PolicyConfig
+from napmem_rl.config.policy_refusals import check_packets, check_policy
+from napmem_rl.config.sections import AgentConfig, AnswererConfig, JudgeConfig, MemChainConfig, MemoryConfig
 from napmem_rl.config.tree import Tree, absolute, is_path, load_yaml, merge, parse_override, select
 from napmem_rl.errors import ConfigError
 
-SECTIONS: dict[str, type] = {"policy": PolicyConfig, "memory": MemoryConfig, "agent": AgentConfig, "judge": JudgeConfig, "evaluation": EvaluationConfig}
+SECTIONS: dict[str, type] = {
+    "policy": PolicyConfig,
+    "memory": MemoryConfig,
+    "agent": AgentConfig,
+    "judge": JudgeConfig,
+    "memchain": MemChainConfig,
+    "answerer": AnswererConfig,
+    "evaluation": EvaluationConfig,
+}
 BENCHMARKS = "benchmarks"
 SHIPPED = Path(__file__).resolve().parents[2] / "recipes" / "eval"
 RESOLVED = "resolved.yaml"  # what a training run leaves beside its checkpoints
-_IDLE = ("memory.banks", "memory.writer")
-_PATHS = ("policy.cache_dir", "memory.rerank", "judge.cache_dir", "evaluation.audit")
+_IDLE = {  # and why
+    "memory.banks": "banks lie in each benchmark's directory",
+    "memory.writer": "banks lie in each benchmark's directory",
+    "memchain.num_answers": "an evaluation asks for one answer",
+    "memchain.invalid_actions": "an evaluation pays no reward",
+}
+_OF_PACKETS = ("memchain", "answerer")
+_PATHS = ("policy.cache_dir", "memory.rerank", "judge.cache_dir", "memchain.candidates", "answerer.cache_dir", "evaluation.audit")
+_TRAINING = "training run "
 _MAX_UP = 4  # RUN/global_step_8/actor/huggingface
 
 
@@ -43,6 +58,8 @@ class EvaluationRecipe:
     memory: MemoryConfig
     agent: AgentConfig
     judge: JudgeConfig
+    memchain: MemChainConfig
+    answerer: AnswererConfig
     evaluation: EvaluationConfig
     benchmarks: Mapping[str, str] = field(default_factory=dict)
     trained_in: Path | None = None
@@ -50,6 +67,11 @@ class EvaluationRecipe:
     def sections(self) -> dict[str, Any]:
         """All sections as plain data."""
         return {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS} | {BENCHMARKS: dict(self.benchmarks)}
+
+    @property
+    def packets(self) -> PacketSections | None:
+        """MemChain's sections, for the accesses that read them."""
+        return PacketSections(memchain=self.memchain, answerer=self.answerer) if self.policy.access in PACKETS else None
 
     @property
     def num_workers(self) -> int:
@@ -79,6 +101,13 @@ def load_evaluation_recipe(source: str, overrides: Sequence[str] = ()) -> Evalua
     sections = {name: _build_section(cls, tree[name]) for name, cls in SECTIONS.items()}
     recipe = EvaluationRecipe(source=source, benchmarks=dict(tree[BENCHMARKS] or {}), trained_in=trained_in, **sections)
     check_policy(recipe.policy, what)
+    for where, layer in layers:
+        idle = [section for section in _OF_PACKETS if section in layer] if recipe.packets is None and not where.startswith(_TRAINING) else []
+        if idle:
+            problem = f"would do nothing beside policy.access {recipe.policy.access}"
+            raise ConfigError.of(f"{where}, key {idle[0]}", problem, fix=f"Set policy.access={' or '.join(PACKETS)}, or remove it.")
+    if recipe.packets is not None:
+        check_packets(recipe.policy, recipe.packets, what)
     _check_numbers(recipe.evaluation, what)
     return recipe
 
@@ -104,7 +133,7 @@ def _read_layers(source: str) -> tuple[list[tuple[str, Tree]], Path | None]:
         engine = "vllm" if importlib.util.find_spec("vllm") is not None else "transformers"
         model: Tree = {"policy": {"model": str(path.resolve()), "engine": engine}}
         resolved = find_resolved(path)
-        own = [] if resolved is None else [(f"training run {resolved}", _read_training(resolved))]
+        own = [] if resolved is None else [(f"{_TRAINING}{resolved}", _read_training(resolved))]
         return [*own, (f"model {path}", model)], resolved
     if not path.exists() and "/" not in source and shipped.is_file():
         path = shipped
@@ -121,10 +150,13 @@ def _read_layers(source: str) -> tuple[list[tuple[str, Tree]], Path | None]:
 def _read_training(resolved: Path) -> Tree:
     """What a run says of episodes and searches, so that what is evaluated is what was trained."""
     trained = load_yaml(resolved).get("napmem", {})
-    kept = {name: dict(trained[name]) for name in ("agent", "memory") if isinstance(trained.get(name), dict)}
+    is_memchain = trained.get("system") == "memchain"
+    names = ("agent", "memory", *(_OF_PACKETS if is_memchain else ()))
+    kept = {name: dict(trained[name]) for name in names if isinstance(trained.get(name), dict)}
     for dotted in _IDLE:
-        kept.get("memory", {}).pop(dotted.partition(".")[2], None)
-    return kept
+        section, _, name = dotted.partition(".")
+        kept.get(section, {}).pop(name, None)
+    return kept | ({"policy": {"access": "packet"}} if is_memchain else {})
 
 
 def _check_layer(layer: Mapping[str, Any], where: str) -> None:
@@ -147,7 +179,7 @@ def _check_value(dotted: str, value: Any, where: str) -> None:
     if dotted not in _known():
         raise _unknown(where, dotted)
     if dotted in _IDLE:
-        raise ConfigError.of(f"{where}, key {dotted}", "would do nothing: banks lie in each benchmark's directory", fix="Remove it.")
+        raise ConfigError.of(f"{where}, key {dotted}", f"would do nothing: {_IDLE[dotted]}", fix="Remove it.")
     hint = typing.get_type_hints(SECTIONS[section])[name]
     if not _fits(value, hint):
         expected = str(hint) if typing.get_args(hint) else hint.__name__

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ACCESSES = ("navigate", "none", "full", "passive", "records", "oracle")
+from napmem_rl.config.sections import AnswererConfig, MemChainConfig
+
+ACCESSES = ("navigate", "none", "full", "passive", "records", "oracle", "packet", "candidates")
+PACKETS = ("packet", "candidates")  # MemChain: evidence out of retrieved candidates, read by the frozen answer model of section `answerer`
 NAVIGATING = ("navigate", "records")  # with tools, turn by turn
 ENGINES = ("endpoint", "vllm", "transformers", "extractive")
 SERVED = ("vllm", "transformers")  # a checkpoint, served here
@@ -21,6 +24,9 @@ class PolicyConfig:
               passive   the `top_k` best items of one search by `memory.ranking` over messages, put before the question (NapMem's "w/o navigation")
               records   as navigate, with the tools over records alone (NapMem's "records-only tools")
               oracle    the messages that hold gold evidence, and nothing else
+              packet    MemChain: the policy writes one packet over at most 24 candidates, and the answer model of `answerer` reads its evidence; with engine
+                        extractive the packet of fixed rules, which keeps the `top_k` best candidates as they are
+              candidates  no packet: the answer model reads all candidates (MemChain's equation 2); nobody is asked for one, so set engine extractive
     """
 
     name: str | None = None  # in tables; made of access, ranking and model unless set
@@ -39,6 +45,14 @@ class PolicyConfig:
     top_k: int = 20  # items a passive search returns (NapMem section 4.1 gives baselines twenty)
     adapter: str | None = None  # a peer's memory store in place of the bank, e.g. mem0; for access passive
     cache_dir: str | None = None  # keeps replies of an endpoint at temperature 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PacketSections:
+    """What the accesses packet and candidates read beside `policy`: the sections of MemChain's training."""
+
+    memchain: MemChainConfig
+    answerer: AnswererConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

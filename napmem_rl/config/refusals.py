@@ -229,6 +229,8 @@ def _memchain(settings: Settings) -> Iterator[Fault]:
     if not 1 <= memchain["max_candidates"] <= 24:
         yield Fault("memchain.max_candidates", "is out of range", "1 to 24")
     if memchain["num_answers"] < 1:
+    if memchain["retry_turn_tokens"]:
+        yield Fault("memchain.retry_turn_tokens", "does nothing in training, where nothing is asked again", "0; launch/evaluate.py takes it")
         yield Fault("memchain.num_answers", "is not positive", "a number above 0")
     if answerer["kind"] == "worlds":
         return

@@ -72,6 +72,7 @@ class MemChainConfig:
     max_candidates: int = 24  # memories that the policy reads, the paper's most
     ablation: str = "none"  # none | no_plan | no_trace | no_actions (Table 5): the part that packets, prompts, teachers and the reward do without
     guided: bool = False  # the policy can write nothing but a packet (guided decoding): in evaluation alone, in training refused
+    retry_turn_tokens: int = 0  # of the second try after a parse failure (Algorithm 1, line 5), in evaluation alone; 0: twice agent.max_turn_tokens
     num_answers: int = 4  # answers of the frozen model to one packet, for correctness and stability; the paper gives no number
     invalid_actions: str = "soft"  # soft (equation 15) | zero (appendix B.1): what an invalid action costs
 

@@ -120,8 +120,9 @@ def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:
     if sections["memchain"].ablation not in PACKET_ABLATIONS:
         what, got = f"recipe {path}, key memchain.ablation", sections["memchain"].ablation
         raise ConfigError.of(what, "is none of the ablations", got=got, expected=" or ".join(PACKET_ABLATIONS))
-    if sections["memchain"].guided:
-        raise ConfigError.of(f"recipe {path}, key memchain.guided", "does not fit training, where nothing is guided", fix="Remove it: it is for evaluation.")
+    for name in ("guided", "retry_turn_tokens"):
+        if getattr(sections["memchain"], name):
+            raise ConfigError.of(f"recipe {path}, key memchain.{name}", "does not fit training", fix="Remove it: launch/evaluate.py takes it.")
     if sections["lora"].rank < 0:
         raise ConfigError.of(f"recipe {path}, key lora.rank", "is negative", got=sections["lora"].rank, expected="0 for all weights, or a rank")
     data_dir, output = Path(absolute(tree["data"].pop("dir"))), Path(absolute(tree.pop("output")))

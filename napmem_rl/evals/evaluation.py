@@ -133,6 +133,7 @@ def build_row(request: AttemptRequest, attempt: Attempt, *, token_ids: bool) -> 
         completion_tokens=attempt.completion_tokens,
         latency_s=round(attempt.latency_s, 6),
         retrieval_s=round(attempt.retrieval_s, 6),
+        details=attempt.details,
     )
 
 

@@ -28,6 +28,10 @@ _FREE = {  # of the sections, what does not decide an answer
     "memory": {"banks", "writer", "encoder_device", "encoder_threads"},
     "agent": set(),
 }
+_FREE_OF_PACKETS = {  # the same, of the sections that an access to packets reads
+    "memchain": {"num_answers", "invalid_actions", "candidates"},
+    "answerer": {"base_url", "api_key_env", "timeout_s", "max_retries", "patience_s", "max_concurrency", "cache_dir"},
+}
 _MAX_SHOWN = 6
 
 
@@ -41,7 +45,10 @@ def build_settings(recipe: EvaluationRecipe, benchmarks: Sequence[Benchmark], *,
         facts: what the policy says of itself.
         model_hash: `fingerprint_weights` of a checkpoint; None where there is none.
     """
-    sections = {section: _without(dataclasses.asdict(getattr(recipe, section)), free) for section, free in _FREE.items()}
+    decisive = _FREE if recipe.packets is None else _FREE | _FREE_OF_PACKETS
+    sections = {section: _without(dataclasses.asdict(getattr(recipe, section)), free) for section, free in decisive.items()}
+    if recipe.packets is not None and recipe.memchain.candidates is not None:
+        sections["candidates_sha256"] = hashlib.sha256(Path(recipe.memchain.candidates).read_bytes()).hexdigest()
     given = {"samples": recipe.evaluation.samples, "seed": recipe.evaluation.seed, "limit": recipe.evaluation.limit}
     data = {
         benchmark.name: {

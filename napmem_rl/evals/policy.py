@@ -6,7 +6,7 @@ A policy never sees an answer key. One that needs gold evidence (the oracle) is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from napmem_rl.memory.bank import MemoryBank
@@ -30,6 +30,7 @@ class Attempt:
     completion_tokens: int | None = None
     latency_s: float  # wall time of the whole attempt
     retrieval_s: float = 0.0  # of that, in searches and tools
+    details: Mapping[str, Any] = field(default_factory=dict)  # what a system tells of the attempt beside all that, JSON-ready; MemChain's packet
 
 
 class Policy(Protocol):

@@ -36,6 +36,7 @@ class AnswerRow:
     completion_tokens: int | None
     latency_s: float
     retrieval_s: float
+    details: Mapping[str, Any] = field(default_factory=dict)  # of `Attempt`
 
     @property
     def identity(self) -> tuple[str, int]:

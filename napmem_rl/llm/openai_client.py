@@ -199,11 +199,14 @@ class ChatGenerate:
     ill-typed arguments end as `parsed.error`, as they do in training. Where the server returns calls as text, `tool_format` says how to read them.
     """
 
-    def __init__(self, client: ChatClient, *, tool_format: str = "hermes", max_turn_tokens: int | None = None) -> None:
-        self._client, self._tool_format, self._max_turn_tokens = client, tool_format, max_turn_tokens
+    def __init__(
+        self, client: ChatClient, *, tool_format: str = "hermes", max_turn_tokens: int | None = None, schema: Mapping[str, Any] | None = None
+    ) -> None:
+        """`schema`: a JSON Schema that the endpoint is asked to bind every turn to."""
+        self._client, self._tool_format, self._max_turn_tokens, self._schema = client, tool_format, max_turn_tokens, schema
 
     async def __call__(self, messages: list[dict[str, Any]], tools: Sequence[ToolSpec]) -> AssistantTurn:
-        reply = await self._client.complete(messages, tools=tools, max_tokens=self._max_turn_tokens)
+        reply = await self._client.complete(messages, tools=tools, schema=self._schema, max_tokens=self._max_turn_tokens)
         counts = {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens, "is_truncated": reply.is_truncated}
         if not reply.tool_calls:
             return AssistantTurn(text=reply.text, parsed=parse_turn(reply.text, tool_format=self._tool_format, tools=tools), **counts)

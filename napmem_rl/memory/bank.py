@@ -87,7 +87,17 @@ class MemoryBank(BankView):
         if expected_version not in (None, stored.commit.version):
             fix = "Build it again, or use the data it belongs to."
             raise BankError.of(f"bank {path}", "is of another version", got=stored.commit.version, expected=expected_version, fix=fix)
-        return cls(path, stored, encoder=encoder, ranking=ranking, rrf_k=rrf_k, reranker=reranker)
+        return cls(path, stored, forgotten_stamp=found, encoder=encoder, ranking=ranking, rrf_k=rrf_k, reranker=reranker)
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """Of its searches, for who searches it in ways of its own."""
+        return self._encoder
+
+    def check_current(self) -> None:
+        """See `BankView`."""
+        if stamp(self.path) != self._stamp:
+            raise BankError.of(f"bank {self.path}", f"was made to forget something since version {self.version} was opened", fix="Open it again.")
 
     def build_index(self) -> None:
         """Build both search indexes now rather than at the first search, and leave them on disk for the next process."""

@@ -9,13 +9,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
-def serve_judge(reply: Callable[[list[dict[str, Any]]], str], *, usage: tuple[int, int] | None = None) -> tuple[str, Callable[[], None]]:
-    """Answer every request with `reply(messages)`, said to have cost `usage` tokens (prompt, completion). Returns the base URL and what ends the server."""
+def serve_judge(
+    reply: Callable[[list[dict[str, Any]]], str], *, usage: tuple[int, int] | None = None, requests: list[dict[str, Any]] | None = None
+) -> tuple[str, Callable[[], None]]:
+    """Answer every request with `reply(messages)`, said to have cost `usage` tokens (prompt, completion). Returns the base URL and what ends the server.
+
+    Requests as they came are added to `requests`.
+    """
     counted = {"usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}} if usage else {}
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if requests is not None:
+                requests.append(request)
             choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply(request["messages"])}}
             body = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice], **counted}).encode()
             self.send_response(200)

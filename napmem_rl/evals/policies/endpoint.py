@@ -36,9 +36,10 @@ class EndpointModel:
         return count_tokens_roughly(text)
 
     def build_generate(self, episode: Episode) -> Generate:
-        """A policy with native tool calls; sampled requests carry the seed, which endpoints are free to follow."""
+        """A policy with native tool calls; sampled requests carry the seed, which endpoints are free to follow, a schema is asked for as `response_format`."""
         client = self._client.fork(seed=episode.seed if self._is_sampled else None)
-        return ChatGenerate(client, tool_format=episode.limits.tool_format, max_turn_tokens=episode.limits.max_turn_tokens)
+        limits = episode.limits
+        return ChatGenerate(client, tool_format=limits.tool_format, max_turn_tokens=limits.max_turn_tokens, schema=episode.schema)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -12,11 +12,15 @@ from napmem_rl.llm.base import Generate
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Episode:
-    """Whose turns a `Generate` samples: `seed` fixes them where the engine can; `limits` are those of its turns and context."""
+    """Whose turns a `Generate` samples: `seed` fixes them where the engine can; `limits` are those of its turns and context.
+
+    `schema` is a JSON Schema that every turn is bound to (guided decoding); None leaves the model free.
+    """
 
     task_id: str
     seed: int
     limits: AgentConfig
+    schema: Mapping[str, Any] | None = None
 
 
 class PolicyModel(Protocol):

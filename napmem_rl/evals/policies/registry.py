@@ -6,20 +6,23 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from napmem_rl.config.evaluation_sections import NAVIGATING, SERVED, PolicyConfig
-from napmem_rl.config.policy_refusals import check_policy
-from napmem_rl.config.sections import AgentConfig, MemoryConfig
+from napmem_rl.config.evaluation_sections import NAVIGATING, PACKETS, SERVED, PacketSections, PolicyConfig
+from napmem_rl.config.policy_refusals import check_packets, check_policy
+from napmem_rl.config.sections import AgentConfig, MemChainConfig, MemoryConfig
 from napmem_rl.errors import ConfigError
 from napmem_rl.evals.policies.adapters.stores import build_store
+from napmem_rl.evals.policies.answerers import build_answerer, describe_answerer
 from napmem_rl.evals.policies.contexts import ContextSource, FullContext, NoContext, OracleContext, SearchContext
 from napmem_rl.evals.policies.endpoint import EndpointModel
 from napmem_rl.evals.policies.extractive import VERSION, ExtractiveReader
 from napmem_rl.evals.policies.model import PolicyModel
 from napmem_rl.evals.policies.navigator import Navigator, choose_tools
+from napmem_rl.evals.policies.packets import CandidateFinder, EverythingWriter, ModelWriter, PacketPolicy, RuleWriter, Writer
 from napmem_rl.evals.policies.passive import PassivePolicy
 from napmem_rl.evals.policies.prompts import PROMPT_VERSION
 from napmem_rl.evals.policies.readers import ModelReader, Reader
 from napmem_rl.evals.policy import Policy
+from napmem_rl.systems.memchain import prompts as packet_prompts
 from napmem_rl.systems.napmem import prompts as episode_prompts
 from napmem_rl.tools.spec import ToolSpec
 
@@ -37,6 +40,7 @@ def build_policy(
     evidence: Mapping[str, tuple[str, ...]] | None = None,
     functions: Mapping[str, tuple[ToolSpec, ...]] | None = None,
     model: PolicyModel | None = None,
+    packets: PacketSections | None = None,
 ) -> Policy:
     """The policy that a recipe asks for.
 
@@ -47,11 +51,12 @@ def build_policy(
         evidence: task id -> ids of the messages with gold evidence; for access oracle alone.
         functions: task id -> functions that the task itself offers (BFCL-style control tasks); for access navigate and records.
         model: of the engines vllm and transformers, see `napmem_rl.backend.served_policy`; endpoint and extractive need none.
+        packets: MemChain's sections; for access packet and candidates.
 
     Raises:
         ConfigError: an unknown access or engine, keys that do not go together, or an endpoint that cannot be used.
     """
-    name, facts = describe_policy(policy, memory=memory, agent=agent)
+    name, facts = describe_policy(policy, memory=memory, agent=agent, packets=packets)
     if policy.access == "oracle" and evidence is None:
         raise ConfigError.of("policy.access oracle", "was given no evidence", fix="Evaluate it on a benchmark whose keys name gold messages.")
     if policy.engine in SERVED and model is None:
@@ -59,6 +64,10 @@ def build_policy(
     if policy.engine == "endpoint":
         model = EndpointModel(policy)
     facts |= model.facts if model is not None else {}
+    if policy.access in PACKETS:
+        assert packets is not None, "build_policy: describe_policy checks it"
+        finder, answerer = CandidateFinder(packets.memchain), build_answerer(packets.answerer)
+        return PacketPolicy(finder, _build_writer(policy, agent, packets.memchain, model), answerer, name=name, facts=facts)
     if policy.access in NAVIGATING:
         assert model is not None, "build_policy: an engine without a model does not navigate"
         tools = choose_tools(policy.access, upper_levels=policy.upper_levels)
@@ -66,13 +75,20 @@ def build_policy(
     return PassivePolicy(_build_source(policy, memory, evidence), _build_reader(policy, model), name=name, facts=facts)
 
 
-def describe_policy(policy: PolicyConfig, *, memory: MemoryConfig, agent: AgentConfig) -> tuple[str, dict[str, Any]]:
+def describe_policy(
+    policy: PolicyConfig, *, memory: MemoryConfig, agent: AgentConfig, packets: PacketSections | None = None
+) -> tuple[str, dict[str, Any]]:
     """(name in tables, facts that results are stamped with), without building anything.
 
     Raises:
         ConfigError: an unknown access or engine, or keys that do not go together.
     """
     check_policy(policy)
+    if policy.access in PACKETS:
+        if packets is None:
+            raise ConfigError.of(f"policy.access {policy.access}", "was given no sections memchain and answerer", fix="Pass `packets`.")
+        check_packets(policy, packets)
+        return policy.name or _compose_name(policy, memory), _describe_packets(policy, memory, agent, packets)
     facts: dict[str, Any] = {"access": policy.access, "engine": policy.engine, "model": policy.model, "prompt": _find_prompt_version(policy)}
     if policy.engine != "extractive":
         facts |= {"temperature": policy.temperature, "top_p": policy.top_p}
@@ -98,7 +114,11 @@ def _compose_name(policy: PolicyConfig, memory: MemoryConfig) -> str:
         "passive": f"passive {policy.adapter or memory.ranking} top {policy.top_k}",
         "records": "records only",
         "oracle": "oracle evidence",
+        "packet": f"extractive packet of {policy.top_k}" if policy.engine == "extractive" else "packet",
+        "candidates": "all candidates",
     }[policy.access]
+    if policy.access in PACKETS and policy.engine == "extractive":
+        return how
     return f"{how}, {_name_model(policy)}"
 
 
@@ -108,6 +128,25 @@ def _name_model(policy: PolicyConfig) -> str:
         return policy.engine
     parts = PurePath(policy.model).parts
     return "/".join(parts[-2:]) if parts and parts[-1].startswith("global_step_") else PurePath(policy.model).name
+
+
+def _describe_packets(policy: PolicyConfig, memory: MemoryConfig, agent: AgentConfig, packets: PacketSections) -> dict[str, Any]:
+    memchain = packets.memchain
+    facts: dict[str, Any] = {"access": policy.access, "engine": policy.engine, "model": policy.model, "encoder": memory.encoder}
+    facts |= {"max_candidates": memchain.max_candidates, "candidates": memchain.candidates}
+    if policy.engine != "extractive":
+        facts |= {"prompt": packet_prompts.PROMPT_VERSION, "temperature": policy.temperature, "top_p": policy.top_p}
+        facts |= {"ablation": memchain.ablation, "guided": memchain.guided, "max_turn_tokens": agent.max_turn_tokens}
+        facts |= {"retry_turn_tokens": memchain.retry_turn_tokens or 2 * agent.max_turn_tokens, "max_context_tokens": agent.max_context_tokens}
+    elif policy.access == "packet":
+        facts |= {"top_k": policy.top_k}
+    return facts | describe_answerer(packets.answerer)
+
+
+def _build_writer(policy: PolicyConfig, agent: AgentConfig, memchain: MemChainConfig, model: PolicyModel | None) -> Writer:
+    if policy.access == "candidates":
+        return EverythingWriter()
+    return RuleWriter(number=policy.top_k) if model is None else ModelWriter(model, agent=agent, memchain=memchain)
 
 
 def _find_prompt_version(policy: PolicyConfig) -> str:

@@ -17,6 +17,7 @@ class Origin(StrEnum):
 
     PACKET = "packet"  # the packet's own E
     ACTIONS = "actions"  # the outputs of its actions, because E held nothing valid
+    CANDIDATES = "candidates"  # all candidates as they are, without a packet: equation 2, to compare with
     NONE = "none"  # there is none: no answer is asked for
 
 

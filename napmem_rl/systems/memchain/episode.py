@@ -27,6 +27,17 @@ _PROMPT = PromptFacts(version=PROMPT_VERSION)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PacketCosts:
+    """What an episode took: seconds, and tokens of what the policy and the answer model read. What nobody measured is None."""
+
+    retrieval_s: float | None = None  # of the candidates
+    packet_s: float | None = None  # the policy, a second try included
+    answer_s: float | None = None  # the frozen answer model; beside training with its judge
+    candidate_tokens: int | None = None
+    evidence_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PacketEpisode:
     """What came of one task. `trajectory` is the common form: one turn, and as its final answer the evidence, a statement a line.
 
@@ -38,6 +49,7 @@ class PacketEpisode:
     parsed: ParsedPacket
     composition: Composition
     first_turn: Turn | None = None
+    costs: PacketCosts = PacketCosts()
 
     @property
     def sources(self) -> dict[str, str]:

@@ -93,7 +93,8 @@ def test_a_packet_becomes_one_token_list_with_the_reward_of_equation_16(tmp_path
     assert (facts["correctness"], facts["stability"], facts["citations"], facts["parsed"], facts["actions/fact/KEEP"]) == (1, 1, 1, 1, 1)
     (line,) = (tmp_path / "trajectories" / "step_000003.worker_0.jsonl").read_text().splitlines()
     logged = json.loads(line)
-    assert logged["evidence"] == [{"statement": TEXTS[0], "ids": ["msg:1"]}] and {item["id"] for item in logged["candidates"]} == {"msg:1"}
+    packet = logged["packet"]
+    assert packet["evidence"] == [{"statement": TEXTS[0], "ids": ["msg:1"]}] and {item["id"] for item in packet["candidates"]} == {"msg:1"}
 
 
 @pytest.mark.parametrize(("text", "fault"), [("sorry", "faults/not_json"), ('{"no": 1}', "faults/missing_field")])
@@ -174,7 +175,7 @@ def test_an_unknown_system_or_answer_model_is_named():
     assert set(SYSTEMS) == {"napmem", "memchain"}
     with pytest.raises(ConfigError, match="napmem or memchain"):
         find_system("icml")
-    with pytest.raises(ConfigError, match="openai or worlds"):
+    with pytest.raises(ConfigError, match="openai, served or worlds"):
         build_answer_model(AnswererConfig(kind="oracle"))
 
 
