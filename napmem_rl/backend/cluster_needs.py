@@ -35,6 +35,8 @@ class Needs:
     object_store_bytes: int
     checkpoint_bytes: int  # of one checkpoint; 0 where none is written or the model's size cannot be told
     kept_checkpoints: int  # with the best one
+    served_nodes: int = 0  # of the pool of a model that is served beside training
+    served_gpus: int = 0  # on each of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +69,7 @@ def compute_needs(config: DictConfig, *, num_steps: int) -> Needs:
     bucket = rollout.checkpoint_engine.update_weights_bucket_megabytes << 20 if trainer.device == "cpu" else 0
     saves = math.ceil(num_steps / trainer.save_freq) if trainer.save_freq > 0 else 0  # the last step is saved whenever it comes
     kept = settings.job.keep_checkpoints
+    served = config.reward.reward_model if config.reward.reward_model.enable_resource_pool else None
     return Needs(
         num_nodes=trainer.nnodes,
         gpus_per_node=trainer.n_gpus_per_node,
@@ -75,6 +78,8 @@ def compute_needs(config: DictConfig, *, num_steps: int) -> Needs:
         object_store_bytes=2 * bucket,
         checkpoint_bytes=compute_checkpoint_bytes(config) if saves else 0,
         kept_checkpoints=min(saves, kept + 1) if kept else saves,
+        served_nodes=served.nnodes if served else 0,
+        served_gpus=served.n_gpus_per_node if served else 0,
     )
 
 
@@ -100,12 +105,31 @@ def find_shortages(needs: Needs, nodes: Sequence[NodeRoom]) -> list[str]:
         asked = f"trainer.nnodes={needs.num_nodes} groups of trainer.n_gpus_per_node={needs.gpus_per_node} GPUs, each on one node"
         cpus = f"{CPUS_PER_GPU} CPUs a GPU, {units} for storage units and one to place a rollout server"
         problems.append(f"placement: asked for {asked} (with {cpus}{_encoder_words(needs)}); room for {sum(groups)}. {there}")
-    cpus = CPUS_PER_GPU * needs.gpus_per_node * needs.num_nodes + needs.storage_units + HOLDING_CPUS + 1
+    elif needs.served_nodes:
+        problems += _find_served_shortage(needs, nodes, units, there)
+    num_gpus = needs.gpus_per_node * needs.num_nodes + needs.served_gpus * needs.served_nodes
+    cpus = CPUS_PER_GPU * num_gpus + needs.storage_units + HOLDING_CPUS + 1
     free = sum(node.cpus for node in nodes)
     if free < cpus:
-        parts = f"{CPUS_PER_GPU} a learner, {needs.storage_units} storage units, {HOLDING_CPUS} for job runner and queue, one to place workers"
+        what = "GPU" if needs.served_nodes else "learner"
+        parts = f"{CPUS_PER_GPU} a {what}, {needs.storage_units} storage units, {HOLDING_CPUS} for job runner and queue, one to place workers"
         problems.append(f"CPUs: asked for {cpus} in all ({parts}), {free:g} are free. {there}")
     return problems
+
+
+def _find_served_shortage(needs: Needs, nodes: Sequence[NodeRoom], units: int, there: str) -> list[str]:
+    """The pool of a served model is placed after the learners', into what they leave."""
+    left, room = needs.num_nodes, 0
+    for index, node in enumerate(nodes):
+        taken = min(left, _count_groups(needs, node, units, index))
+        left -= taken
+        gpus = node.gpus - (1 if index < needs.encoder_nodes else 0) - taken * needs.gpus_per_node
+        cpus = node.cpus - units - 1 - taken * CPUS_PER_GPU * needs.gpus_per_node
+        room += max(0, int(min(gpus // needs.served_gpus, cpus // (CPUS_PER_GPU * needs.served_gpus))))
+    if room >= needs.served_nodes:
+        return []
+    asked = f"reward.reward_model.nnodes={needs.served_nodes} groups of n_gpus_per_node={needs.served_gpus} GPUs beside the learners'"
+    return [f"served model: asked for {asked} (with {CPUS_PER_GPU} CPUs a GPU); room for {room}. {there}"]
 
 
 def _encoder_words(needs: Needs) -> str:

@@ -10,7 +10,8 @@ from napmem_rl.backend.settings import JobSettings
 from napmem_rl.config.sections import AgentConfig, AnswererConfig, JudgeConfig, MemChainConfig
 from napmem_rl.evals.metrics import Facts, Metric, trajectory_facts
 from napmem_rl.llm.base import Generate
-from napmem_rl.rewards.judge import build_judge
+from napmem_rl.llm.served import ServedEndpoint
+from napmem_rl.rewards.judge import build_judge, check_judge
 from napmem_rl.schema import AnswerKey, ScoredTrajectory, Task, Trajectory
 from napmem_rl.systems.napmem.episode import run_episode
 from napmem_rl.systems.napmem.reward import score_trajectory
@@ -34,14 +35,18 @@ class NapMemPlayer:
 class NapMemScorer:
     """A `Scorer`: format, judge, memory use."""
 
-    def __init__(self, judge: JudgeConfig, agent: AgentConfig) -> None:
-        self._judge, self._agent = build_judge(judge), agent
+    def __init__(self, judge: JudgeConfig, agent: AgentConfig, served: ServedEndpoint | None = None) -> None:
+        self._judge, self._agent = build_judge(judge, served), agent
         self.name = self._judge.name
 
     async def score(self, played: Trajectory, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
         """See `score_trajectory` and `trajectory_facts`."""
         scored = await score_trajectory(played, key, self._judge, self._agent)
         return scored, trajectory_facts(scored, key)
+
+    async def check_models(self) -> None:
+        """See `Scorer`."""
+        await check_judge(self._judge)
 
 
 class NapMemSystem:
@@ -53,9 +58,11 @@ class NapMemSystem:
         """See `System`."""
         return NapMemPlayer(settings, banks, count_tokens)
 
-    def build_scorer(self, judge: JudgeConfig, agent: AgentConfig, memchain: MemChainConfig, answerer: AnswererConfig) -> NapMemScorer:
+    def build_scorer(
+        self, judge: JudgeConfig, agent: AgentConfig, memchain: MemChainConfig, answerer: AnswererConfig, served: ServedEndpoint | None = None
+    ) -> NapMemScorer:
         """See `System`; the sections of MemChain are not read."""
-        return NapMemScorer(judge, agent)
+        return NapMemScorer(judge, agent, served)
 
     def trajectory_of(self, played: Trajectory) -> Trajectory:
         """Itself."""

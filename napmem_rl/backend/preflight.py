@@ -12,18 +12,22 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from napmem_rl.backend.served_model import check_served
 from napmem_rl.backend.vllm_cpu_name import check_vllm_cpu
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.data.overlap import FINGERPRINTS, check_training_data
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import Pairs, check_job_splits
 from napmem_rl.errors import BankError, ConfigError, DataError
+from napmem_rl.llm.served import SERVED
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.storage import find_bank_dir
 from napmem_rl.retrieval.encoder import ENCODER_NAMES, check_encoder
 from napmem_rl.rewards.judge import build_judge
+from napmem_rl.rewards.judge import check_judge as check_judge_model
 from napmem_rl.schema import Task
-from napmem_rl.systems.memchain.answer_models import EndpointAnswerer, build_answer_model
+from napmem_rl.systems.memchain.answer_models import build_answer_model
+from napmem_rl.systems.memchain.answer_models import check_answer_model as ask_answer_model
 from napmem_rl.systems.memchain.candidate_file import find_candidates, load_candidates
 
 CHAT_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
@@ -51,6 +55,7 @@ def check_inputs(recipe: Recipe) -> JobInputs:
     recipe.check_paths()
     _check_model(recipe)
     _check_rollout(recipe)
+    check_served(recipe)
     _check_encoder(recipe)
     train, val = _load_pairs(recipe, "data.train_files"), _load_pairs(recipe, "data.val_files")
     if recipe.data_dir is not None:
@@ -102,18 +107,19 @@ def _count_used_rows(config: DictConfig, num_rows: int) -> int:
 
 
 def check_judge(recipe: Recipe) -> None:
-    """Build the judge and, where it is an endpoint, grade one plain example. Raises ConfigError where it cannot be used."""
-    judge = build_judge(recipe.judge)
-    check = getattr(judge, "check_endpoint", None)
-    if check is not None:
-        asyncio.run(check())
+    """Build the judge and, where it is an endpoint, grade one plain example. One that is served beside training is asked once it is there.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    if recipe.judge.kind != SERVED:
+        asyncio.run(check_judge_model(build_judge(recipe.judge)))
 
 
 def check_answer_model(recipe: Recipe) -> None:
-    """Build MemChain's answer model and, where it is an endpoint, ask for one short reply. Raises ConfigError where it cannot be used."""
-    answerer = build_answer_model(recipe.answerer)
-    if isinstance(answerer, EndpointAnswerer):
-        asyncio.run(answerer.check_endpoint())
+    """The same for MemChain's answer model, which is asked for one short reply. Raises ConfigError where it cannot be used."""
+    if recipe.answerer.kind != SERVED:
+        asyncio.run(ask_answer_model(build_answer_model(recipe.answerer)))
 
 
 def _check_candidates(recipe: Recipe, tasks: Sequence[Task]) -> None:

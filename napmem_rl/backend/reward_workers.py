@@ -16,6 +16,7 @@ from napmem_rl.backend.stacks import arm_stacks
 from napmem_rl.backend.systems import SYSTEMS, Played, System, find_system
 from napmem_rl.config.sections import AgentConfig, AnswererConfig, JudgeConfig, MemChainConfig
 from napmem_rl.evals.metrics import Facts
+from napmem_rl.llm.served import ServedEndpoint
 from napmem_rl.schema import AnswerKey, ScoredTrajectory, Trajectory
 
 MAX_RESTARTS = 3  # of one worker that died
@@ -35,16 +36,24 @@ class RewardWorker:
         system: str = "napmem",
         memchain: MemChainConfig | None = None,
         answerer: AnswererConfig | None = None,
+        served: ServedEndpoint | None = None,
     ) -> None:
         arm_stacks()
-        self._scorer = find_system(system).build_scorer(judge, agent, memchain or MemChainConfig(), answerer or AnswererConfig())
+        self._served = served
+        self._scorer = find_system(system).build_scorer(judge, agent, memchain or MemChainConfig(), answerer or AnswererConfig(), served)
 
     async def score(self, played: Played, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
         """Reward one episode, or abstain, and state its facts (see `Scorer`)."""
         return await self._scorer.score(played, key)
 
-    def ready(self) -> str:
-        """The judge's name, once the worker can score."""
+    async def ready(self) -> str:
+        """The judge's name, once the worker can score. A model that is served beside training is asked here for the first time.
+
+        Raises:
+            ConfigError: it cannot be used as judge or answer model.
+        """
+        if self._served is not None:
+            await self._scorer.check_models()
         return self._scorer.name
 
 
@@ -55,7 +64,7 @@ def start_reward_workers(settings: JobSettings, *, node_ids: Sequence[str]) -> l
         handles; the actors die with the last handle to them.
     """
     remote = ray.remote(RewardWorker)
-    sections = {"system": settings.system, "memchain": settings.memchain, "answerer": settings.answerer}
+    sections = {"system": settings.system, "memchain": settings.memchain, "answerer": settings.answerer, "served": settings.served}
     workers = []
     for index in range(settings.reward.num_workers):
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node_ids[index % len(node_ids)], soft=True)

@@ -152,6 +152,20 @@ class TransformersServer:
         """Address of the node; answering it means the model is loaded."""
         return ray.util.get_node_ip_address().strip("[]")
 
+    async def listen(self) -> str:
+        """Answer in the OpenAI protocol too, as a model that is served beside training does. Returns "host:port"."""
+        from transformers import AutoTokenizer
+        from verl.utils.net_utils import is_valid_ipv6_address
+        from verl.workers.rollout.utils import run_uvicorn
+
+        from napmem_rl.backend.chat_server import ChatServer
+
+        tokenizer = AutoTokenizer.from_pretrained(self.model_config.local_path)
+        chat = ChatServer(model=self.model_config.path, tokenizer=tokenizer, sample=self._engine.generate, max_context=self._max_context)
+        host = self.get_node_address()
+        port, self._listening = await run_uvicorn(chat.app, None, host)
+        return f"[{host}]:{port}" if is_valid_ipv6_address(host) else f"{host}:{port}"
+
     # --- generation ---
 
     async def generate(
@@ -298,6 +312,8 @@ class TransformersReplica(RolloutReplica):
         self.servers = [server]
         self._server_handle = server
         self._server_address = f"{address}:{name}"
+        if self.is_reward_model:
+            self._server_address = await wait_bounded(server.listen.remote(), seconds=START_TIMEOUT_S, what=f"{what}, start of its endpoint")
 
 
 def _node_of(worker: Any) -> str:

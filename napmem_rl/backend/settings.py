@@ -13,6 +13,7 @@ from typing import Any
 
 from napmem_rl.config.sections import SECTIONS, AgentConfig, AnswererConfig, JobConfig, JudgeConfig, MemChainConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.errors import BackendError
+from napmem_rl.llm.served import ServedEndpoint
 from napmem_rl.report.run_data import TRAJECTORIES_DIR
 
 SUBTREE = "napmem"
@@ -24,7 +25,7 @@ class JobSettings:
 
     `system` names the entry of `backend/systems.py` whose episodes run. `job_name` is new at each start and keeps jobs that share a cluster apart.
     `seed` starts the chain of per-request seeds; `is_sync` says that every rollout of a step must come from one weight version; `template_kwargs` go to the
-    chat template (`data.apply_chat_template_kwargs`).
+    chat template (`data.apply_chat_template_kwargs`). `served` is the model beside training, known once verl has started it (`backend/served_model.py`).
     """
 
     memory: MemoryConfig
@@ -42,6 +43,7 @@ class JobSettings:
     system: str = "napmem"
     memchain: MemChainConfig = field(default_factory=MemChainConfig)
     answerer: AnswererConfig = field(default_factory=AnswererConfig)
+    served: ServedEndpoint | None = None
 
     @property
     def trajectories_dir(self) -> Path:
@@ -74,4 +76,6 @@ class JobSettings:
             from omegaconf import OmegaConf
 
             tree = OmegaConf.to_container(tree, resolve=True)
-        return cls(**{name: SECTIONS[name](**value) if name in SECTIONS else value for name, value in dict(tree).items()})
+        values = {name: SECTIONS[name](**value) if name in SECTIONS else value for name, value in dict(tree).items()}
+        served = values.pop("served", None)
+        return cls(**values, served=ServedEndpoint(**{**served, "urls": tuple(served["urls"])}) if served else None)

@@ -16,6 +16,7 @@ from napmem_rl.config.sections import AgentConfig, AnswererConfig, JudgeConfig, 
 from napmem_rl.errors import ConfigError
 from napmem_rl.evals.metrics import Facts
 from napmem_rl.llm.base import Generate
+from napmem_rl.llm.served import ServedEndpoint
 from napmem_rl.schema import AnswerKey, ScoredTrajectory, Task, Trajectory
 
 Played = Any  # of one system: what its player returns and its scorer takes; travels between processes
@@ -38,6 +39,10 @@ class Scorer(Protocol):
         """The episode with its reward, or an abstention, and what is known of it."""
         ...
 
+    async def check_models(self) -> None:
+        """Ask each model behind an endpoint for something plain. Raises ConfigError where one cannot be used."""
+        ...
+
 
 class System(Protocol):
     """One memory system."""
@@ -48,8 +53,10 @@ class System(Protocol):
         """For one agent-loop worker."""
         ...
 
-    def build_scorer(self, judge: JudgeConfig, agent: AgentConfig, memchain: MemChainConfig, answerer: AnswererConfig) -> Scorer:
-        """For one reward worker. Raises ConfigError where the judge, or another model, cannot be used."""
+    def build_scorer(
+        self, judge: JudgeConfig, agent: AgentConfig, memchain: MemChainConfig, answerer: AnswererConfig, served: ServedEndpoint | None = None
+    ) -> Scorer:
+        """For one reward worker; `served` is the model beside training, where there is one. Raises ConfigError where a model cannot be used."""
         ...
 
     def trajectory_of(self, played: Played) -> Trajectory:

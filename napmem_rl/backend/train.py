@@ -26,6 +26,7 @@ from napmem_rl.backend.preflight import JobInputs, check_inputs, count_steps
 from napmem_rl.backend.run_checkpoints import check_resume_path, prepare_resume, refuse_old_checkpoints
 from napmem_rl.backend.run_end import close_run
 from napmem_rl.backend.run_files import hold_run_dir, keep_previous, set_aside_later_steps
+from napmem_rl.backend.served_model import enable_served
 from napmem_rl.backend.settings import SUBTREE, JobSettings
 from napmem_rl.backend.stacks import DIRECTORY_VARIABLE, name_directory
 from napmem_rl.backend.wandb_tables import plan_wandb
@@ -141,6 +142,7 @@ def build_config(recipe: Recipe, inputs: JobInputs) -> DictConfig:
     with open_dict(config):
         config[SUBTREE] = settings.as_config()
         config.reward.num_workers = 0  # verl's own reward loop: trajectories arrive with their reward
+        enable_served(config, recipe)
         sampler = config.trainer.v1.sampler
         sampler.sampler_kwargs = {**(sampler.sampler_kwargs or {}), "is_sync": is_sync}
         if config.algorithm.adv_estimator != "grpo":

@@ -23,6 +23,7 @@ from napmem_rl.backend.engine_watch import watch_engine
 from napmem_rl.backend.in_flight import find_leftovers, set_aside_episodes
 from napmem_rl.backend.job_control import CALL_TIMEOUT_S, TrainerLink
 from napmem_rl.backend.run_checkpoints import Best, prune_checkpoints, read_best, write_best
+from napmem_rl.backend.served_model import publish_served
 from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.wandb_tables import log_trajectory_table
 from napmem_rl.errors import CheckpointError, ConfigError, JobStopped
@@ -73,6 +74,7 @@ class JobHooks:
     trainer_mode: str
     replay_buffer: Any
     checkpoint_manager: Any
+    reward_loop_manager: Any
 
     def init(self) -> None:
         self.job = JobSettings.from_config(self.config)
@@ -84,6 +86,7 @@ class JobHooks:
         self.replay_buffer.report_progress = self._report_progress
         threading.Thread(target=report_deaths, args=(self._link.report_death, threading.Event()), name="death_watch", daemon=True).start()
         super().init()  # type: ignore[misc]
+        publish_served(self.config, self.reward_loop_manager.reward_model_manager)
         self._saved_step = self.global_steps  # where a checkpoint was loaded
         self._watch_actors()
         self._best = read_best(self._run_dir)
@@ -97,6 +100,11 @@ class JobHooks:
                 WATCH.add(f"rollout server {replica.replica_rank}.{index}", server)
             ray.get([server.__ray_call__.remote(watch_engine) for server in replica.servers], timeout=CALL_TIMEOUT_S)
         WATCH.add("load balancer of the rollout servers", self.llm_server_manager.global_load_balancer)  # type: ignore[attr-defined]
+        served = self.reward_loop_manager.reward_model_manager
+        for replica in served.rollout_replicas if served is not None else ():
+            for index, server in enumerate(replica.servers):
+                WATCH.add(f"served model {replica.replica_rank}.{index} (reward.reward_model)", server)
+            ray.get([server.__ray_call__.remote(watch_engine) for server in replica.servers], timeout=CALL_TIMEOUT_S)
 
     def fit(self, agent_loop_manager: Any) -> None:
         """As verl's; while it lasts the queue's actors are watched too, which verl ends right after it."""

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from napmem_rl.config.sections import JUDGE_PROTOCOLS, PACKET_ABLATIONS, MemoryConfig
+from napmem_rl.config.served_model import OWN_ENDPOINT, find_faults, uses_served
 from napmem_rl.config.tree import select
 from napmem_rl.errors import ConfigError
+from napmem_rl.llm.served import SERVED
 
 Settings = Mapping[str, Any]  # the merged, resolved tree
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -98,7 +100,11 @@ NO_EFFECT: tuple[Rule, ...] = (
     Rule((f"{ROLLOUT}.trace",), "verl's v1 trainer does not trace; report.trajectories writes every trajectory"),
     # Rewards come from our reward workers
     Rule(("custom_reward_function", "reward_model", "sandbox_fusion"), "verl keeps these only for old configs"),
-    Rule(_under("reward", "custom_reward_function", "reward_manager", "reward_model", "sandbox_fusion"), "our reward workers score trajectories; see `judge`"),
+    Rule(_under("reward", "custom_reward_function", "reward_manager", "sandbox_fusion"), "our reward workers score trajectories; see `judge`"),
+    Rule(_under("reward.reward_model", "enable", "enable_resource_pool"), "judge.kind and answerer.kind decide it"),
+    Rule(("reward.reward_model",), "nobody asks a served model; judge.kind=served does, and answerer.kind=served", lambda s: not uses_served(s)),
+    Rule(_under("judge", *OWN_ENDPOINT), "judge.kind is served; reward.reward_model names the model", lambda s: s["judge"]["kind"] == SERVED),
+    Rule(_under("answerer", *OWN_ENDPOINT), "answerer.kind is served; reward.reward_model names the model", lambda s: s["answerer"]["kind"] == SERVED),
     Rule(
         _under("judge", "protocol", "base_url", "model", "api_key_env", "timeout_s", "max_retries", "cache_dir", "temperature", "max_concurrency"),
         "the lexical judge calls no model; judge.kind=openai does",
@@ -195,7 +201,7 @@ def _one_of(settings: Settings, dotted: str, *allowed: str) -> Iterator[Fault]:
 def _choices(settings: Settings) -> Iterator[Fault]:
     yield from _one_of(settings, "system", "napmem", "memchain")
     yield from _one_of(settings, "agent.tool_format", "hermes", "qwen3_coder")
-    yield from _one_of(settings, "judge.kind", "lexical", "openai")
+    yield from _one_of(settings, "judge.kind", "lexical", "openai", SERVED)
     yield from _one_of(settings, "judge.protocol", *JUDGE_PROTOCOLS)
     yield from _one_of(settings, "memory.ranking", "fused", "rrf", "bm25", "dense")
     if settings["memory"]["ranking"] != "rrf" and settings["memory"]["rrf_k"] != MemoryConfig().rrf_k:
@@ -223,18 +229,18 @@ def _memchain(settings: Settings) -> Iterator[Fault]:
     if memchain["guided"]:
         problem = "would have the policy sample from another distribution than the one that is trained: what it may not write has no probability there"
         yield Fault("memchain.guided", problem, "false; launch/evaluate.py takes it")
+    if memchain["retry_turn_tokens"]:
+        yield Fault("memchain.retry_turn_tokens", "does nothing in training, where nothing is asked again", "0; launch/evaluate.py takes it")
     if memchain["invalid_actions"] == "zero" and memchain["ablation"] == "no_actions":
         yield Fault("memchain.invalid_actions", "does nothing where packets have no actions", "soft, or another memchain.ablation")
-    yield from _one_of(settings, "answerer.kind", "openai", "worlds")
+    yield from _one_of(settings, "answerer.kind", "openai", SERVED, "worlds")
     if not 1 <= memchain["max_candidates"] <= 24:
         yield Fault("memchain.max_candidates", "is out of range", "1 to 24")
     if memchain["num_answers"] < 1:
-    if memchain["retry_turn_tokens"]:
-        yield Fault("memchain.retry_turn_tokens", "does nothing in training, where nothing is asked again", "0; launch/evaluate.py takes it")
         yield Fault("memchain.num_answers", "is not positive", "a number above 0")
     if answerer["kind"] == "worlds":
         return
-    if not answerer["model"]:
+    if not answerer["model"] and answerer["kind"] == "openai":
         yield Fault("answerer.model", "is not given", "the name of the frozen answer model, since answerer.kind is openai")
     for name in ("timeout_s", "max_tokens", "max_concurrency"):
         if answerer[name] <= 0:
@@ -246,6 +252,11 @@ def _memchain(settings: Settings) -> Iterator[Fault]:
     if guided is not None:
         problem = "would sample from another distribution than the one that is trained: the policy has to learn the form of a packet by itself"
         yield Fault(f"{ROLLOUT}.engine_kwargs.vllm.guided_decoding_backend", problem, "no value; guided decoding is for evaluation")
+
+
+def _served(settings: Settings) -> Iterator[Fault]:
+    for dotted, problem, expected in find_faults(settings):
+        yield Fault(dotted, problem, expected)
 
 
 def _positive(settings: Settings) -> Iterator[Fault]:
@@ -366,7 +377,7 @@ def _checkpoints(settings: Settings) -> Iterator[Fault]:
 
 def check_values(settings: Settings, source: str) -> None:
     """Raise ConfigError for the first value, or pair of values, that must not run."""
-    for check in (_choices, _memchain, _positive, _sizes, _sampling, _engine, _asynchrony, _checkpoints):
+    for check in (_choices, _memchain, _served, _positive, _sizes, _sampling, _engine, _asynchrony, _checkpoints):
         for fault in check(settings):
             raise ConfigError.of(f"{source}, key {fault.dotted}", fault.problem, got=select(settings, fault.dotted), expected=fault.expected)
 
@@ -394,6 +405,8 @@ def _memchain_notices(settings: Settings) -> list[str]:
     if select(settings, f"{ACTOR}.policy_loss.loss_mode") not in ("tmpo", "gspo") or select(settings, f"{ACTOR}.loss_agg_mode") != "seq-mean-token-mean":
         notices.append(f"{ACTOR}.policy_loss.loss_mode and loss_agg_mode are not tmpo and seq-mean-token-mean: the loss is not equation 14.")
     answerer = settings["answerer"]
+    if answerer["kind"] == settings["judge"]["kind"] == SERVED:
+        notices.append("judge.kind and answerer.kind are both served: one model judges its own answers.")
     if answerer["kind"] == "worlds" or answerer["temperature"] == 0:
         notices.append("the answer model always gives the same answer: stability s equals correctness c, and tells nothing more.")
     return notices

@@ -50,9 +50,9 @@ class RewardConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgeConfig:
-    """Who decides whether an answer is correct."""
+    """Who decides whether an answer is correct. `base_url` may be several addresses of one model, separated by commas."""
 
-    kind: str = "lexical"  # lexical | openai (any OpenAI-compatible endpoint)
+    kind: str = "lexical"  # lexical | openai (any OpenAI-compatible endpoint) | served (reward.reward_model, which verl serves beside training)
     protocol: str = "napmem"  # napmem | longmemeval | locomo | auto (by the question's category); the rules that a model judges by
     base_url: str | None = None  # of the endpoint; None is the client's default
     model: str | None = None
@@ -81,7 +81,7 @@ class MemChainConfig:
 class AnswererConfig:
     """The frozen answer model F, which sees question and evidence alone; `system: memchain` alone reads it."""
 
-    kind: str = "openai"  # openai (any OpenAI-compatible endpoint) | worlds (a perfect reader of synthetic users: no model, always the same answer)
+    kind: str = "openai"  # openai (an endpoint) | served (reward.reward_model) | worlds (a perfect reader of synthetic users: no model, always the same answer)
     base_url: str | None = None  # of the endpoint; None is the client's default
     model: str | None = None
     api_key_env: str = "OPENAI_API_KEY"  # NAME of the environment variable that holds the key; "" for a server without keys

@@ -6,7 +6,7 @@ package, which holds one pool, serves a few requests at a time, and there are as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,13 @@ POOL_SIZE = 16  # requests in flight of one client
 class Connections:
     """Clients made as they are needed; the least busy one is taken. For one event loop."""
 
-    def __init__(self, build: Callable[[], AsyncOpenAI]) -> None:
-        """Builds the first client at once, so that what is wrong with its settings shows here."""
-        self._build = build
-        self._clients, self._in_flight = [build()], [0]
+    def __init__(self, builders: Sequence[Callable[[], AsyncOpenAI]]) -> None:
+        """Args:
+            builders: one for each address of the endpoint; requests are spread over them. Each builds its first client at once, so that what is wrong with
+                the settings shows here.
+        """
+        self._builders = list(builders)
+        self._clients, self._in_flight = [build() for build in self._builders], [0] * len(self._builders)
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -33,7 +36,7 @@ class Connections:
         place = self._in_flight.index(min(self._in_flight))
         if self._in_flight[place] >= POOL_SIZE:
             place = len(self._clients)
-            self._clients.append(self._build())
+            self._clients.append(self._builders[place % len(self._builders)]())
             self._in_flight.append(0)
         self._in_flight[place] += 1
         try:

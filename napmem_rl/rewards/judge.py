@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from napmem_rl.config.sections import JudgeConfig
 from napmem_rl.errors import ConfigError, DataError, JudgeError, LLMError
 from napmem_rl.llm.base import ChatClient
 from napmem_rl.llm.openai_client import OpenAIChat
+from napmem_rl.llm.served import SERVED, ServedEndpoint, require_served
 from napmem_rl.rewards.abstention import is_abstention
 from napmem_rl.rewards.judge_cache import VerdictCache
 from napmem_rl.rewards.judge_protocols import REMINDER, Instruction, find_protocol
@@ -134,14 +136,22 @@ class LLMJudge:
         raise JudgeError.of(f"judge {self.name}, task {task_id}", f"gave no verdict in {_MAX_TRIES} replies", got=reply, expected="the JSON object asked for")
 
 
-def build_judge(config: JudgeConfig) -> Judge:
-    """The judge that a recipe names. Raises ConfigError for an unknown kind or protocol, a missing model or key, or a cache for a sampled judge."""
+def build_judge(config: JudgeConfig, served: ServedEndpoint | None = None) -> Judge:
+    """The judge that a recipe names; `served` is the model beside training, for kind served.
+
+    Raises:
+        ConfigError: an unknown kind or protocol, a missing model or key, a cache for a sampled judge, or nothing is served.
+    """
     if config.kind == "lexical":
         return LexicalJudge()
-    if config.kind != "openai":
-        raise ConfigError.of("judge.kind", "is not a known judge", got=config.kind, expected="lexical or openai")
+    if config.kind not in ("openai", SERVED):
+        raise ConfigError.of("judge.kind", "is not a known judge", got=config.kind, expected="lexical, openai or served")
     if config.cache_dir is not None and config.temperature != 0:
         raise ConfigError.of("judge.cache_dir", "would give sampled verdicts again and again", got=config.temperature, expected="judge.temperature=0")
+    known_as = None
+    if config.kind == SERVED:
+        served = require_served(served, "judge.kind")
+        known_as, config = served.name, replace(config, base_url=served.base_url, model=served.model, api_key_env="")
     client = OpenAIChat(
         model=config.model,
         base_url=config.base_url,
@@ -151,8 +161,14 @@ def build_judge(config: JudgeConfig) -> Judge:
         max_concurrency=config.max_concurrency,
         temperature=config.temperature,
     )
-    settings = {"endpoint": client.endpoint, "temperature": config.temperature}
+    settings = {"endpoint": known_as or client.endpoint, "temperature": config.temperature}
     return LLMJudge(client, protocol=config.protocol, cache_dir=config.cache_dir, settings=settings)
+
+
+async def check_judge(judge: Judge) -> None:
+    """Have a judging model grade one plain example; a judge without a model needs none. Raises ConfigError where its verdicts cannot be used."""
+    if isinstance(judge, LLMJudge):
+        await judge.check_endpoint()
 
 
 def judge_choice(task: Task, key: AnswerKey, answer: str) -> Verdict:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from napmem_rl.config.sections import AnswererConfig
@@ -13,6 +14,7 @@ from napmem_rl.data.world_reader import read_answer
 from napmem_rl.errors import BudgetError, ConfigError, LLMError, PolicyOutputError
 from napmem_rl.llm.disk_cache import DiskCache, hash_key
 from napmem_rl.llm.openai_client import OpenAIChat
+from napmem_rl.llm.served import SERVED, ServedEndpoint, require_served
 from napmem_rl.systems.memchain.reward import AnswerModel
 from napmem_rl.tools.parse import split_thinking
 
@@ -40,8 +42,14 @@ class EndpointAnswerer:
     An endpoint that is down (no connection, a timeout, 429, 5xx) is asked again for up to `patience_s`; then LLMError, of which the reward abstains.
     """
 
-    def __init__(self, config: AnswererConfig) -> None:
-        """Raises ConfigError without a model or a key."""
+    def __init__(self, config: AnswererConfig, *, known_as: str | None = None) -> None:
+        """Args:
+            config: the endpoint.
+            known_as: what kept answers know it by; None takes its address.
+
+        Raises:
+            ConfigError: without a model or a key.
+        """
         self._chat = OpenAIChat(
             model=config.model,
             base_url=config.base_url,
@@ -55,7 +63,7 @@ class EndpointAnswerer:
         self.name = self._chat.name
         self._patience_s = config.patience_s
         self._disk = DiskCache(config.cache_dir) if config.cache_dir is not None else None
-        self._settings = {"prompt": PROMPT_VERSION, "endpoint": self._chat.endpoint, "model": self.name}
+        self._settings = {"prompt": PROMPT_VERSION, "endpoint": known_as or self._chat.endpoint, "model": self.name}
         self._settings |= {"temperature": config.temperature, "max_tokens": config.max_tokens}
         self._held: OrderedDict[str, asyncio.Task[str]] = OrderedDict()
 
@@ -128,10 +136,23 @@ def strip_thinking(text: str) -> str:
         return text.strip()
 
 
-def build_answer_model(config: AnswererConfig) -> AnswerModel:
-    """The answer model that a recipe names. Raises ConfigError for an unknown kind, and where the model cannot be asked."""
+async def check_answer_model(answerer: AnswerModel) -> None:
+    """Ask a model behind an endpoint for one short reply; a reader without a model needs none. Raises ConfigError where it cannot be used."""
+    if isinstance(answerer, EndpointAnswerer):
+        await answerer.check_endpoint()
+
+
+def build_answer_model(config: AnswererConfig, served: ServedEndpoint | None = None) -> AnswerModel:
+    """The answer model that a recipe names; `served` is the model beside training, for kind served.
+
+    Raises:
+        ConfigError: an unknown kind, a model that cannot be asked, or nothing is served.
+    """
     if config.kind == "worlds":
         return WorldAnswerer()
+    if config.kind == SERVED:
+        served = require_served(served, "answerer.kind")
+        return EndpointAnswerer(replace(config, base_url=served.base_url, model=served.model, api_key_env=""), known_as=served.name)
     if config.kind != "openai":
-        raise ConfigError.of("answerer.kind", "is not a known answer model", got=config.kind, expected="openai or worlds")
+        raise ConfigError.of("answerer.kind", "is not a known answer model", got=config.kind, expected="openai, served or worlds")
     return EndpointAnswerer(config)

@@ -19,7 +19,7 @@ class Client:
 
 
 def test_requests_are_spread_over_as_few_clients_as_hold_them() -> None:
-    connections = Connections(Client)
+    connections = Connections([Client])
     with ExitStack() as stack:
         taken = [stack.enter_context(connections.take()) for _ in range(2 * POOL_SIZE + 1)]
         assert len(connections) == 3
@@ -30,7 +30,7 @@ def test_requests_are_spread_over_as_few_clients_as_hold_them() -> None:
 
 def test_a_failed_request_gives_its_place_back_and_all_clients_are_closed() -> None:
     made: list[Client] = []
-    connections = Connections(lambda: made.append(Client()) or made[-1])
+    connections = Connections([lambda: made.append(Client()) or made[-1]])
     for _ in range(POOL_SIZE + 1):
         try:
             with connections.take():
@@ -40,3 +40,17 @@ def test_a_failed_request_gives_its_place_back_and_all_clients_are_closed() -> N
     assert len(connections) == 1
     asyncio.run(connections.close())
     assert [client.num_closed for client in made] == [1]
+
+
+def test_requests_are_spread_over_all_addresses_also_where_more_clients_are_needed() -> None:
+    made: list[str] = []
+
+    def build(address: str) -> Client:
+        made.append(address)
+        return Client()
+
+    connections = Connections([lambda: build("a"), lambda: build("b")])
+    with ExitStack() as stack:
+        taken = [stack.enter_context(connections.take()) for _ in range(2 * POOL_SIZE + 2)]
+        assert made[:2] == ["a", "b"] and len({id(client) for client in taken[:2]}) == 2
+        assert made[2:] == ["a"] and len(connections) == 3

@@ -171,7 +171,7 @@ def test_the_recipe_names_the_judge() -> None:
     judge = build_judge(JudgeConfig(kind="openai", model="m", base_url="http://127.0.0.1:9/v1", api_key_env=""))
     assert judge.name == "m/napmem-judge-2"
     assert build_judge(JudgeConfig(kind="openai", model="m", protocol="longmemeval", api_key_env="")).name == "m/longmemeval-judge-1"
-    with pytest.raises(ConfigError, match="expected lexical or openai"):
+    with pytest.raises(ConfigError, match="expected lexical, openai or served"):
         build_judge(JudgeConfig(kind="human"))
     with pytest.raises(ConfigError, match="no model is named"):
         build_judge(JudgeConfig(kind="openai", api_key_env=""))
