@@ -1,7 +1,7 @@
 """Who makes the attempts of an evaluation: this process, or Ray actors that each run a share of them.
 
-Answers come back to the one who asked, which alone writes. An actor that dies is started again by Ray, once; what it was asked goes to another actor, once, and
-is then told as not asked.
+Answers come back to the one who asked, which alone writes. An actor that dies is started again by Ray, once and on its node; what it was asked goes to another
+actor, once, and is then told as not asked.
 """
 
 from __future__ import annotations
@@ -254,14 +254,17 @@ def start_pool(spec: WorkerSpec, *, num_workers: int, max_concurrency: int) -> I
 
 
 def _choose_places(num_workers: int) -> list[Any]:
-    """Where each actor is to run: node after node of those with processors, or, where its node is gone, on any. Ray's own SPREAD leaves nodes empty."""
+    """Where each actor is to run: node after node of those with processors. Ray's SPREAD and soft affinity leave nodes empty where actors take no processor.
+
+    Of a node that is lost the actors are lost too: the others do their share.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
     if not nodes:
         return ["DEFAULT"] * num_workers
-    return [NodeAffinitySchedulingStrategy(nodes[number % len(nodes)], soft=True) for number in range(num_workers)]
+    return [NodeAffinitySchedulingStrategy(nodes[number % len(nodes)], soft=False) for number in range(num_workers)]
 
 
 def find_host(num_workers: int) -> str:
