@@ -9,6 +9,8 @@ from pathlib import Path
 
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.bank_check import verify_bank
+from napmem_rl.memory.commit_log import Commit
+from napmem_rl.memory.forgotten import REMOVED_NOTE, RemovedVersion, list_removed_versions
 from napmem_rl.memory.pyramid import PROFILE_ID
 from napmem_rl.memory.versions import BankDiff, RecordChange, checkout_version, diff_versions, list_versions
 from napmem_rl.schema import Message, Record, RecordOperation, Track
@@ -49,9 +51,12 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_log(args: argparse.Namespace) -> int:
     """One line a version."""
-    for commit in reversed(list_versions(args.dir)):
-        counts = f"{commit.num_messages} messages, {commit.num_records} records, {commit.num_tracks} tracks"
-        print(f"{commit.version}  {commit.time}  {commit.writer}  {counts}" + (f"  {_flatten(commit.note)}" if commit.note else ""))
+    commits = list_versions(args.dir)
+    lines = [(commit.time, _describe_version(commit, _flatten(commit.note))) for commit in commits]
+    place = next((index for index, commit in enumerate(commits) if commit.note == REMOVED_NOTE), len(commits))
+    lines[place:place] = [(found.time, _describe_version(found, f"content removed {time}")) for found, time in list_removed_versions(args.dir)]
+    for _, line in reversed(sorted(lines, key=lambda line: line[0])):  # stable: what has one time stays in this order
+        print(line)
     return 0
 
 
@@ -66,6 +71,11 @@ def run_checkout(args: argparse.Namespace) -> int:
     checkout_version(args.dir, args.version, args.out)
     print(f"version {args.version} of {args.dir} is in {args.out}")
     return 0
+
+
+def _describe_version(version: Commit | RemovedVersion, note: str) -> str:
+    counts = f"{version.num_messages} messages, {version.num_records} records, {version.num_tracks} tracks"
+    return f"{version.version}  {version.time}  {version.writer}  {counts}" + (f"  {note}" if note else "")
 
 
 def _add(bank: argparse._SubParsersAction, name: str, run: object, text: str) -> argparse.ArgumentParser:

@@ -15,6 +15,8 @@ from napmem_rl.memory.bank_store import StoredBank, load_bank
 from napmem_rl.memory.bank_view import BankView
 from napmem_rl.memory.bank_writer import BankWriter, is_bank_or_empty
 from napmem_rl.memory.changes import Changes, error_of
+from napmem_rl.memory.erasing import finish_erasing
+from napmem_rl.memory.forgotten import refuse_removed, stamp
 from napmem_rl.memory.storage import INDEX_DIR
 from napmem_rl.retrieval.encoder import Encoder
 from napmem_rl.retrieval.fusion import RRF_K, Ranking
@@ -34,6 +36,7 @@ class MemoryBank(BankView):
         path: Path,
         stored: StoredBank,
         *,
+        forgotten_stamp: tuple[int, int, int] | None = None,
         encoder: Encoder | None = None,
         ranking: str = Ranking.FUSED,
         rrf_k: int = RRF_K,
@@ -42,6 +45,7 @@ class MemoryBank(BankView):
         """For `open`, which verifies what is given here."""
         super().__init__(stored.snapshot, stored.files)
         self.path = path
+        self._stamp = forgotten_stamp
         self.bank_id = stored.bank_id
         self.version = stored.commit.version
         self.writer = stored.commit.writer
@@ -81,7 +85,11 @@ class MemoryBank(BankView):
         """
         path = Path(path)
         problems: list[str] = []
+        finish_erasing(path)
+        found = stamp(path)
         stored = load_bank(path, problems, version=version, verify=verify)
+        if version is not None and stored is None:
+            refuse_removed(path, version)
         if stored is None or problems:
             raise error_of(f"bank {path}", problems, fix="See `napmem bank verify`, or build the bank again.")
         if expected_version not in (None, stored.commit.version):
@@ -114,6 +122,7 @@ class MemoryBank(BankView):
 
     def _build_index(self, level: Level) -> PassageIndex:
         source = self.messages if level is Level.RAW else self.snapshot.revisions
+        self.check_current()
         search = {"encoder": self._encoder, "ranking": self._ranking, "rrf_k": self._rrf_k, "reranker": self._reranker}
         return PassageIndex(source, level=str(level), directory=self.path / INDEX_DIR, **search)
 

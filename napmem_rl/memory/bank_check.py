@@ -21,7 +21,9 @@ from napmem_rl.memory.bank_store import (
 )
 from napmem_rl.memory.bank_tables import Lines, MessageTable, RevisionTable
 from napmem_rl.memory.commit_log import EMPTY_CHAIN, Commit, extend_chain
+from napmem_rl.memory.erasing import ERASING_FILE
 from napmem_rl.memory.forgotten import FORGOTTEN_FILE, list_forgettings
+from napmem_rl.memory.import_state import IMPORT_FILE, load_import_state
 from napmem_rl.memory.pyramid import PROFILE_FILE, Ledger, check_message, check_profile, check_revision, check_tracks
 from napmem_rl.memory.storage import (
     BANK_FILE,
@@ -43,7 +45,7 @@ from napmem_rl.memory.storage import (
 )
 from napmem_rl.schema import Message, Profile, RecordOperation, RecordRevision, Track
 
-_KNOWN = {BANK_FILE, MESSAGES_FILE, RECORDS_FILE, COMMITS_FILE, FILES_DIR, INDEX_DIR, LOCK_FILE, FORGOTTEN_FILE}
+_KNOWN = {BANK_FILE, MESSAGES_FILE, RECORDS_FILE, COMMITS_FILE, FILES_DIR, INDEX_DIR, LOCK_FILE, FORGOTTEN_FILE, ERASING_FILE, IMPORT_FILE}
 BATCH = 4096  # items that wait in a ledger before they become rows
 
 
@@ -61,6 +63,9 @@ def verify_bank(path: Path, *, version: str | None = None) -> list[str]:
         return problems
     problems += _find_foreign(path)
     attempt(problems, FORGOTTEN_FILE, list_forgettings, path)
+    attempt(problems, IMPORT_FILE, load_import_state, path)
+    if (path / ERASING_FILE).exists():
+        problems.append(f"{ERASING_FILE}: a forgetting was interrupted: what it removed is still beside the bank; whoever opens the bank next removes it")
     commits, _ = read_commits(path, bank_id, problems)
     head = find_commit(commits, version, problems)
     if head is not None:

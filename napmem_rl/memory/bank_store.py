@@ -16,6 +16,7 @@ from napmem_rl.memory.bank_columns import Covered, load_columns, read_covered, s
 from napmem_rl.memory.bank_tables import MAX_NAMES, FileLines, Lines, LiveRecords, MemoryLines, MessageTable, RevisionTable
 from napmem_rl.memory.changes import Changes, find_change_problems
 from napmem_rl.memory.commit_log import EMPTY_CHAIN, Commit, LogEnd, compute_version, extend_chain, parse_commit, split_commits
+from napmem_rl.memory.erasing import finish_erasing
 from napmem_rl.memory.pyramid import PROFILE_FILE, Ledger, check_message, check_profile, check_revision, check_tracks
 from napmem_rl.memory.storage import (
     BANK_FILE,
@@ -139,6 +140,7 @@ def load_bank(path: Path, problems: list[str], *, version: str | None = None, ve
         version: None for the newest.
         verify: hash both logs, whose lines are otherwise taken to be as they were when the columns in index/ were written.
     """
+    finish_erasing(path)
     for _ in range(5):
         before, found = _identity(path), []
         stored = _load_bank(path, found, version, verify)

@@ -40,16 +40,23 @@ class BankView(ABC):
         self.file_names: tuple[str, ...] = tuple(sorted(files))
         self._files = dict(files)
 
+    @abstractmethod
+    def check_current(self) -> None:
+        """Raise BankError where the memory on disk was made to forget since this one was opened."""
+
     def message(self, message_id: str) -> Message | None:
         """The message of this id, or None."""
+        self.check_current()
         return self.snapshot.message(message_id)
 
     def record(self, record_id: str) -> Record | None:
         """The live record of this id, or None."""
+        self.check_current()
         return self.snapshot.record(record_id)
 
     def history(self, record_id: str) -> tuple[RecordRevision, ...]:
         """All revisions of a record up to this version, first to last, also of one that a merge ended; empty for an unknown id."""
+        self.check_current()
         revisions = self.snapshot.revisions
         return tuple(revisions.revision(position) for position in revisions.positions(record_id))
 
@@ -61,12 +68,14 @@ class BankView(ABC):
 
     def item(self, item_id: str) -> Message | Record | Track | Profile | None:
         """The item of any level with this id; None for an id that the bank does not hold."""
+        self.check_current()
         if item_id == PROFILE_ID:
             return self.profile
         return self.message(item_id) or self.record(item_id) or next((track for track in self.tracks if track.track_id == item_id), None)
 
     def file(self, name: str) -> str | None:
-        """The Markdown file of exactly this name (a track's, or "profile.md"), front matter included; None for any other string. Never touches the disk."""
+        """The Markdown file of exactly this name (a track's, or "profile.md"), front matter included; None for any other string. Opens no file of that name."""
+        self.check_current()
         return self._files.get(name)
 
     def item_of_file(self, name: str) -> Track | Profile | None:
@@ -115,6 +124,7 @@ class BankView(ABC):
             session_ids: only records whose newest source is of these sessions.
             without: ids of records that take no part.
         """
+        self.check_current()
         hidden = tuple(position for record_id in without for position in self.snapshot.revisions.positions(record_id))
         where = SearchFilter(before=before, after=after, kinds=_as_tuple(types), session_ids=_as_tuple(session_ids), without=hidden)
         return [self.snapshot.revisions.revision(position).record for position in self.find_index(Level.RECORD).search(query, k=k, where=where)]
@@ -131,6 +141,7 @@ class BankView(ABC):
         without: Collection[str] = (),
     ) -> list[Message]:
         """The k messages that fit the query best, best first; see `search_records`. `roles`: only messages of "user" or of "assistant"."""
+        self.check_current()
         hidden = tuple(position for message_id in without if (position := self.snapshot.messages.position(message_id)) is not None)
         where = SearchFilter(before=before, after=after, kinds=_as_tuple(roles), session_ids=_as_tuple(session_ids), without=hidden)
         return [self.messages[position] for position in self.find_index(Level.RAW).search(query, k=k, where=where)]

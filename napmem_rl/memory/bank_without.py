@@ -107,6 +107,10 @@ class BankWithout(BankView):
         self.tracks = tuple(_reduce_track(track, hidden) for track in bank.tracks if track.track_id not in self._ids)
         self.profile = Profile(text="", time=bank.profile.time, source_ids=()) if PROFILE_ID in self._ids else _reduce_profile(bank.profile, hidden)
 
+    def check_current(self) -> None:
+        """See `BankView`."""
+        self._bank.check_current()
+
     def message(self, message_id: str) -> Message | None:
         """See `BankView`; None for a hidden one."""
         return None if message_id in self._ids else self._bank.message(message_id)

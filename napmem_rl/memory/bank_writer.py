@@ -23,6 +23,7 @@ from napmem_rl.memory.bank_lock import BankLock
 from napmem_rl.memory.bank_store import Snapshot, append_items, load_tables, read_bank_id, read_commits, read_levels
 from napmem_rl.memory.changes import Changes, error_of
 from napmem_rl.memory.commit_log import Commit, LogEnd, compute_version, extend_chain, render_commit
+from napmem_rl.memory.erasing import finish_erasing
 from napmem_rl.memory.pyramid import check_profile, check_tracks
 from napmem_rl.memory.storage import (
     BANK_FILE,
@@ -63,6 +64,7 @@ class BankWriter:
         self._descriptors: list[int] = []
         self._lock = BankLock.acquire(path, bank_id)
         try:
+            finish_erasing(path)
             _write_head(path, bank_id, durable=durable)
             for name in (MESSAGES_FILE, RECORDS_FILE, COMMITS_FILE):
                 self._descriptors.append(os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))

@@ -13,6 +13,7 @@ from napmem_rl.memory.bank_place import build_beside, replace_bank
 from napmem_rl.memory.bank_writer import BankWriter, is_bank_or_empty
 from napmem_rl.memory.build_report import BuildReport
 from napmem_rl.memory.forgotten import carry_forgotten
+from napmem_rl.memory.import_state import carry_import_state
 from napmem_rl.memory.pyramid_builder import PyramidBuilder
 from napmem_rl.memory.writers.base import MemoryWriter
 from napmem_rl.memory.writers.rules import RulesWriter
@@ -40,7 +41,7 @@ def build_bank(
         The bank's content version.
     """
     building = build_bank_async(path, bank_id, messages, writer, encoder=encoder, allow_pending=allow_pending)
-    report = _run(building)
+    report = run_to_end(building)
     if on_report is not None:
         on_report(report)
     assert report.version is not None, f"bank {bank_id}: built without a version"
@@ -70,6 +71,7 @@ async def build_bank_async(
         raise BankError.of(f"bank {bank_id}", f"cannot be written to {path}, which holds something else", fix="Choose an empty or new directory.")
     with build_beside(path) as fresh, BankWriter.open(fresh, bank_id=bank_id, writer=memory_writer.name, durable=False) as bank:
         carry_forgotten(path, fresh)
+        carry_import_state(path, fresh)
         report = await _build(bank, messages, memory_writer, encoder)
         if report.pending and not allow_pending:
             steps = "; ".join(f"{step.step}: {step.reason}" for step in report.pending[:3])
@@ -124,7 +126,7 @@ def load_writer(bank_id: str, writer: str | MemoryWriter) -> MemoryWriter:
     return WRITERS[writer]()
 
 
-def _run(work: Coroutine[None, None, T]) -> T:
+def run_to_end(work: Coroutine[None, None, T]) -> T:
     """The result of a coroutine, also where an event loop is running (a notebook): then in a thread of its own."""
     try:
         asyncio.get_running_loop()

@@ -11,6 +11,7 @@ part of any version; a copy of the bank (`napmem bank checkout`) takes it along.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from napmem_rl.errors import BankError
 from napmem_rl.memory.storage import dump_json
 
 FORGOTTEN_FILE = "forgotten.jsonl"
+REMOVED_NOTE = "content removed"  # of the version that begins without it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,9 +69,26 @@ def list_forgettings(bank_dir: Path) -> list[Forgetting]:
     return [_parse(path, number, line) for number, line in enumerate(lines, start=1)]
 
 
+def stamp(bank_dir: Path) -> tuple[int, int, int] | None:
+    """What changes whenever a bank forgets: of the list's file, without reading it; None where there is none."""
+    try:
+        status = os.stat(f"{bank_dir}/{FORGOTTEN_FILE}")
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def list_removed_versions(bank_dir: Path) -> list[tuple[RemovedVersion, str]]:
     """Versions whose content is gone, oldest first, each with the time at which it went."""
     return [(version, forgetting.time) for forgetting in list_forgettings(bank_dir) for version in forgetting.versions]
+
+
+def refuse_removed(path: Path, version: str) -> None:
+    """Raise BankError where the content of a version was removed."""
+    removed = {found.version: time for found, time in list_removed_versions(path)}
+    if version in removed:
+        fix = "`napmem bank log` lists the versions that are whole."
+        raise BankError.of(f"bank {path}", f"version {version} held content that the bank was made to forget on {removed[version][:10]}; it is gone", fix=fix)
 
 
 def render_forgettings(forgettings: Sequence[Forgetting]) -> bytes:

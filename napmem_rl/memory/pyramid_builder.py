@@ -75,14 +75,15 @@ class PyramidBuilder:
         self._has_started = False
         self._num_failed = 0  # extractions in a row, in this run
 
-    async def add(self, messages: Iterable[Message]) -> None:
+    async def add(self, messages: Iterable[Message], *, draws: bool = True) -> None:
         """Take in messages: append the new ones, session by session, and do everything that is due.
 
-        A message that the bank holds already is passed over, as is one that it was made to forget. Messages older than what it holds are kept too, and counted: their sessions follow the ones that
-        are there, and their records are reconciled with what is known by then.
+        A message that the bank holds already is passed over, as is one that it was made to forget. Messages older than what it holds are kept too, and counted:
+        their sessions follow the ones that are there, and their records are reconciled with what is known by then.
 
         Args:
             messages: in any order; a session is taken to be over with the last of its messages here. One that goes on later is flushed again then.
+            draws: False appends them alone; a later run draws records from them.
 
         Raises:
             BankError: a message is malformed, or an id comes again with other content. Nothing of `messages` was stored.
@@ -97,10 +98,12 @@ class PyramidBuilder:
         counted = {Cause.MESSAGES_KNOWN: arrival.num_known, Cause.MESSAGES_EMPTY: arrival.num_empty, Cause.MESSAGES_LATE: late}
         counted[Cause.MESSAGES_FORGOTTEN] = len(wanted) - len(messages)
         self._run_counts.update({cause: number for cause, number in counted.items() if number})
-        await self._advance()
+        if draws:
+            await self._advance()
         for session in arrival.sessions:
             self._append(session)
-            await self._advance()
+            if draws:
+                await self._advance()
 
     async def finish(self) -> BuildReport:
         """End a replay: what failed before, a round of topics and the profile where they are due, and one last try of what fails now."""

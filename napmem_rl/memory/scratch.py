@@ -34,6 +34,10 @@ class Scratch(BankView):
         self._indexes: dict[Level, PassageIndex] = {}
         self._lock = threading.Lock()
 
+    def check_current(self) -> None:
+        """See `BankView`; what was written over the bank is as old as the bank."""
+        self._bank.check_current()
+
     def apply(self, changes: Changes) -> None:
         """Add changes, as a bank's writer would.
 

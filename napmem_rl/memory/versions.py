@@ -1,7 +1,7 @@
 """The versions of a bank: which there are, what changed between two of them, and an older one as a bank of its own.
 
-No version of a bank is ever dropped: there is no going back in place. `checkout_version` writes the older version elsewhere, with the history that led to it;
-later versions stay where they are.
+No version of a bank is ever dropped but for what the bank is made to forget (`forgetting`): there is no going back in place. `checkout_version` writes the older
+version elsewhere, with the history that led to it; later versions stay where they are.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from napmem_rl.errors import BankError
 from napmem_rl.memory.bank_columns import save_columns
 from napmem_rl.memory.bank_lock import BankLock
 from napmem_rl.memory.bank_place import build_beside, replace_bank
-from napmem_rl.memory.bank_store import CHUNK, StoredBank, load_bank, read_bank_id, read_commits, read_hashed
+from napmem_rl.memory.bank_store import CHUNK, Snapshot, StoredBank, load_bank, read_bank_id, read_commits, read_hashed
 from napmem_rl.memory.bank_tables import RevisionTable
 from napmem_rl.memory.changes import error_of
 from napmem_rl.memory.commit_log import Commit, render_commit
-from napmem_rl.memory.forgotten import carry_forgotten
+from napmem_rl.memory.erasing import finish_erasing
+from napmem_rl.memory.forgotten import carry_forgotten, refuse_removed
 from napmem_rl.memory.storage import BANK_FILE, COMMITS_FILE, FILES_DIR, INDEX_DIR, MESSAGES_FILE, RECORDS_FILE, parse_tree
 from napmem_rl.schema import Message, Record, RecordRevision
 
@@ -81,19 +82,21 @@ def checkout_version(path: Path, version: str, out: Path) -> str:
         The version, which is the same there.
 
     Raises:
-        BankError: the bank is broken, holds no such version, or `out` holds something.
+        BankError: the bank is broken, holds no such version (any more), or `out` holds something.
     """
     path, out = Path(path), Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BankError.of(f"checkout of bank {path}", f"{out} is not empty", fix="Choose a new directory: what is there is not replaced.")
-    stored = _load(path, version)
     bank_id, commits = _list_versions(path)
+    stored = _load(path, version)
     kept = commits[: max(index for index, commit in enumerate(commits) if commit.version == version) + 1]
     with build_beside(out) as fresh:
         fresh.mkdir()
         lock = BankLock.acquire(fresh, bank_id)
         try:
-            _copy(path, fresh, stored, kept)
+            copy_versions(path, fresh, stored.snapshot, kept)
+            carry_forgotten(path, fresh)
+            save_columns(fresh / INDEX_DIR, stored.snapshot.messages, stored.snapshot.revisions, stored.commit)
             replace_bank(fresh, out, bank_id)
         finally:
             lock.release()
@@ -101,6 +104,7 @@ def checkout_version(path: Path, version: str, out: Path) -> str:
 
 
 def _list_versions(path: Path) -> tuple[str, list[Commit]]:
+    finish_erasing(path)
     problems: list[str] = []
     bank_id = read_bank_id(path, problems)
     commits = [] if bank_id is None else read_commits(path, bank_id, problems)[0]
@@ -110,6 +114,7 @@ def _list_versions(path: Path) -> tuple[str, list[Commit]]:
 
 
 def _load(path: Path, version: str) -> StoredBank:
+    refuse_removed(path, version)
     problems: list[str] = []
     stored = load_bank(path, problems, version=version)
     if stored is None or problems:
@@ -139,14 +144,25 @@ def _diff_files(before: StoredBank, after: StoredBank) -> Iterator[tuple[str, tu
             yield name, tuple(difflib.unified_diff((old or "").splitlines(), (new or "").splitlines(), *names, lineterm=""))
 
 
-def _copy(path: Path, fresh: Path, stored: StoredBank, commits: list[Commit]) -> None:
-    """Everything of these commits; each file is read through its hash."""
+def copy_versions(path: Path, fresh: Path, snapshot: Snapshot, commits: list[Commit]) -> None:
+    """Write a bank's first versions into an empty directory; each file is read through its hash.
+
+    Args:
+        path: the bank's directory.
+        fresh: the new one.
+        snapshot: of the last of these versions, or of a later one.
+        commits: the first of the bank's; none leaves no more than its head.
+
+    Raises:
+        BankError: a file is damaged.
+    """
     problems: list[str] = []
     write_file(fresh / BANK_FILE, (path / BANK_FILE).read_bytes(), durable=False)
-    for name, table in ((MESSAGES_FILE, stored.snapshot.messages), (RECORDS_FILE, stored.snapshot.revisions)):
+    ends = (commits[-1].messages.num_bytes, commits[-1].records.num_bytes) if commits else (0, 0)
+    for name, table, end in zip((MESSAGES_FILE, RECORDS_FILE), (snapshot.messages, snapshot.revisions), ends, strict=True):
         with (fresh / name).open("wb") as stream:
-            for start in range(0, table.num_bytes, CHUNK):
-                stream.write(table.log.read(start, min(start + CHUNK, table.num_bytes)))
+            for start in range(0, end, CHUNK):
+                stream.write(table.log.read(start, min(start + CHUNK, end)))
     names = {f"{commit.tree}.json": None for commit in commits}
     contents = {name: read_hashed(path, name, problems) for name in names}
     for content in list(contents.values()):
@@ -158,5 +174,3 @@ def _copy(path: Path, fresh: Path, stored: StoredBank, commits: list[Commit]) ->
     if problems:
         raise error_of(f"bank {path}", problems, fix="Nothing was written.")
     (fresh / COMMITS_FILE).write_bytes(b"".join(map(render_commit, commits)))
-    carry_forgotten(path, fresh)
-    save_columns(fresh / INDEX_DIR, stored.snapshot.messages, stored.snapshot.revisions, stored.commit)

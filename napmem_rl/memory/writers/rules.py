@@ -46,7 +46,8 @@ class RulesWriter:
         self._standing = StandingFacts()
         self._shown: dict[str, tuple[str, int]] = {}  # file name -> stem and newest position of what its track shows
         self._before: Sequence[Record] = ()  # the bank's records when the builder began
-        self._last_id = ""  # of the newest record that is counted
+        self._last_id = ""  # of the last record that is counted
+        self._highest = 0  # number of a counted record; not the last one's where records were drawn again in their old place
         self._is_profile_stale = False
 
     def resume(self, messages: Sequence[Message], records: Sequence[Record]) -> None:
@@ -100,7 +101,7 @@ class RulesWriter:
         """See `MemoryWriter`. At most MAX_PROFILE_CHARS, whatever the budget."""
         if not self._topics.num_records:
             self._count(self._before)
-        self._count([record for record in new_records if number_of(record.record_id) > number_of(self._last_id)])
+        self._count([record for record in new_records if number_of(record.record_id) > self._highest])
         self._is_profile_stale = False
         return self._standing.write(min(max_chars, MAX_PROFILE_CHARS))
 
@@ -111,13 +112,14 @@ class RulesWriter:
 
     def _forget(self) -> None:
         """Start counting anew."""
-        self._topics, self._standing, self._shown, self._last_id = TopicCounts(), StandingFacts(), {}, ""
+        self._topics, self._standing, self._shown, self._last_id, self._highest = TopicCounts(), StandingFacts(), {}, "", 0
 
     def _count(self, records: Sequence[Record]) -> None:
         for record in records:
             self._topics.add(record.text)
             self._is_profile_stale |= self._standing.add(record, self.user_names)
             self._last_id = record.record_id
+            self._highest = max(self._highest, number_of(record.record_id))
 
     def _put_track(self, desk: TopicDesk, topic: Topic, file_name: str | None, records: Sequence[Record]) -> None:
         """Write a topic's track unless it shows all of it already."""
