@@ -1,13 +1,12 @@
-"""Repeat a measured result: `python launch/reproduce.py quickstart [--seeds N] [--first-seed N] [--steps N]`, or with `evaluation`, or `rmm`.
+"""Repeat a measured result: `python launch/reproduce.py quickstart [--seeds N] [--first-seed N] [--steps N]`, or with `evaluation`, `rmm` or `memchain`.
 
-quickstart runs it once a seed and puts the results side by side. evaluation measures baselines on LoCoMo and LongMemEval, rmm what a reranker learns there from
-simulated citations; NAPMEM_DATA names their directory. All write runs/reproduce-<what>/table.json and their table in docs/reproduce.md, and go on where an
-earlier run was stopped.
-"""
+quickstart and memchain train once a seed. evaluation measures baselines on LoCoMo and LongMemEval, rmm what a reranker learns there; NAPMEM_DATA names their
+directory. All write runs/reproduce-<what>/table.json and their table in docs/reproduce.md, and go on where an earlier run was stopped."""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,11 +21,11 @@ ROOT = Path(__file__).resolve().parents[1]
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """What to run, which seeds and how many steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["quickstart", "evaluation", "rmm"])
-    parser.add_argument("--seeds", type=_positive, default=3, help="quickstart, rmm: how many (default: 3)")
-    parser.add_argument("--first-seed", type=int, default=0, help="quickstart, rmm: the first one")
+    parser.add_argument("what", choices=["quickstart", "evaluation", "rmm", "memchain"])
+    parser.add_argument("--seeds", type=_positive, default=3, help="all but evaluation: how many (default: 3)")
+    parser.add_argument("--first-seed", type=int, default=0, help="all but evaluation: the first one")
     parser.add_argument("--steps", type=_positive, default=None, help="quickstart: GRPO steps (default: the recipe's)")
-    parser.add_argument("--json", action="store_true", help="rmm: the table as JSON, progress on stderr")
+    parser.add_argument("--json", action="store_true", help="rmm, memchain: the table as JSON, progress on stderr")
     return parser.parse_args(arguments)
 
 
@@ -40,12 +39,18 @@ def _positive(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is not finished, then write the table. Returns the exit code."""
     args = parse_arguments(arguments)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that ends a training job too
     try:
         if args.what == "evaluation":
             return reproduce_evaluation(ROOT)
         if args.what == "rmm":
-            return print_rmm(ROOT, range(args.first_seed, args.first_seed + args.seeds), as_json=args.json)
-        return reproduce_quickstart(ROOT, range(args.first_seed, args.first_seed + args.seeds), steps=args.steps)
+            return print_rmm(ROOT, seeds, as_json=args.json)
+        if args.what == "memchain":
+            from napmem_rl.backend.reproduction_memchain import print_memchain  # imports what takes seconds
+
+            return print_memchain(ROOT, seeds, as_json=args.json)
+        return reproduce_quickstart(ROOT, seeds, steps=args.steps)
     except NapMemError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,12 +40,13 @@ class EngineServer:
         )
 
 
-def evaluate_checkpoint(path: Path, world: World, agent: AgentConfig, *, temperature: float, seed: int) -> tuple[list[ScoredTrajectory], list[Facts]]:
-    """Every question of the world's users, answered by the checkpoint at `path` (a HuggingFace directory), judged lexically.
+@contextmanager
+def open_checkpoint(path: Path, agent: AgentConfig, *, temperature: float, seed: int) -> Iterator[tuple[Any, Callable[[Task], TokenGenerate]]]:
+    """A HuggingFace directory as a policy: its tokenizer, and what builds the policy's side of one episode. Closed at the end of the block.
 
     Args:
         temperature: 0 is greedy.
-        seed: of the sampling; the same seed gives the same answers.
+        seed: of the sampling; the same seed gives the same turns.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -62,16 +64,24 @@ def evaluate_checkpoint(path: Path, world: World, agent: AgentConfig, *, tempera
 
         return TokenGenerate(server=server, tokenizer=tokenizer, config=agent, sampling=sampling, seed_of_turn=seed_of_turn, expects_one_version=False)
 
-    scored = asyncio.run(
-        evaluate_policy(
-            world.items,
-            build_generate=build_generate,
-            build_toolbox=world.toolbox_builder(lambda text: len(encode_plain(tokenizer, text))),
-            agent=agent,
-            judge=LexicalJudge(),
+    try:
+        yield tokenizer, build_generate
+    finally:
+        engine.close()
+
+
+def evaluate_checkpoint(path: Path, world: World, agent: AgentConfig, *, temperature: float, seed: int) -> tuple[list[ScoredTrajectory], list[Facts]]:
+    """Every question of the world's users, answered by the checkpoint at `path`, judged lexically. `temperature` and `seed` as in `open_checkpoint`."""
+    with open_checkpoint(path, agent, temperature=temperature, seed=seed) as (tokenizer, build_generate):
+        scored = asyncio.run(
+            evaluate_policy(
+                world.items,
+                build_generate=build_generate,
+                build_toolbox=world.toolbox_builder(lambda text: len(encode_plain(tokenizer, text))),
+                agent=agent,
+                judge=LexicalJudge(),
+            )
         )
-    )
-    engine.close()
     return scored, [trajectory_facts(one, key) for one, (_, key) in zip(scored, world.items, strict=True)]
 
 

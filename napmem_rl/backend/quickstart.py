@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from napmem_rl.atomic import write_file
+from napmem_rl.backend.child_process import end_process
 from napmem_rl.backend.local_policy import build_token_counter, evaluate_checkpoint
 from napmem_rl.backend.metric_names import FACT
 from napmem_rl.backend.quickstart_sft import ColdStart, run_cold_starts
@@ -44,7 +45,6 @@ BATCH = 16  # prompts of a step, as in recipes/quickstart.yaml
 NUM_RANKS = 2  # processes of banks and cold start, one thread each; GRPO has as many learners
 CONTROL = "control"
 POLL_S = 5.0
-END_TIMEOUT_S = 60.0  # for an interrupted job to save and stop
 _SHOWN = (
     (FACT.format(name=Metric.REWARD), "reward"),
     (FACT.format(name=Metric.CORRECTNESS), "correct"),
@@ -163,7 +163,7 @@ def _run_grpo(job: Quickstart, steps: int) -> Path:
                 follow()
         finally:
             if process.poll() is None:  # interrupted: the job goes with us
-                _end(process)
+                end_process(process)
     if process.returncode != 0:
         tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-20:])
         raise BackendError.of("GRPO", f"ended with exit code {process.returncode}", fix=f"The end of {log_path}:\n{tail}")
@@ -171,16 +171,6 @@ def _run_grpo(job: Quickstart, steps: int) -> Path:
     if not (trained / "config.json").is_file():
         raise BackendError.of("GRPO", "left no model of its last step", expected=str(trained))
     return trained
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the job to save and stop; end it by force where it takes too long. What it started ends with it."""
-    process.terminate()
-    try:
-        process.wait(END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _follow_grpo(job: Quickstart, steps: int) -> Callable[[], None]:

@@ -6,16 +6,16 @@ import functools
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
 from napmem_rl.backend.bank_search import build_search
 from napmem_rl.backend.checkpoints import repair_export
+from napmem_rl.backend.child_process import run_to_the_end
 from napmem_rl.backend.lora import merge_adapter, prepare_adapter
 from napmem_rl.backend.sft_packets import make_packet_demonstrations, prepare_tiny, teach_rows
 from napmem_rl.backend.smollm2 import convert_smollm2
@@ -33,7 +33,6 @@ from napmem_rl.retrieval.encoder import load_encoder
 
 SMOLLM2 = "smollm2"
 ADAPTER = "adapter"
-STOP_TIMEOUT_S = 60.0  # torchrun ends its workers when it is told to stop, and kills them after 30 s
 
 
 def run_sft(recipe: SftRecipe, report: Callable[[str], None] = print) -> Path:
@@ -138,25 +137,10 @@ def _train(recipe: SftRecipe, model: Path, work: Path, report: Callable[[str], N
     environment = {**os.environ, **recipe.env, "PYTHONPATH": search_path}
     if recipe.platform == "cpu":
         environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node))
-    exit_code = _run_to_the_end([*launcher, "-m", "napmem_rl.backend.sft_worker", str(work / "verl.yaml")], environment)
+    exit_code = run_to_the_end([*launcher, "-m", "napmem_rl.backend.sft_worker", str(work / "verl.yaml")], environment=environment)
     if exit_code != 0:
         raise BackendError.of("verl's SFT trainer", "failed", got=f"exit code {exit_code}", fix="Its own words stand above.")
     return time.perf_counter() - started
-
-
-def _run_to_the_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Exit code of a command. Where this process is interrupted the command is told to end, so that it can end what it started."""
-    process = subprocess.Popen(command, env=dict(environment))
-    try:
-        return process.wait()
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
 
 def _merge(trained: Path, model: Path, work: Path) -> Path:

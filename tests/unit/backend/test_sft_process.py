@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from napmem_rl.backend.sft import _run_to_the_end
+from napmem_rl.backend.child_process import run_to_the_end
 
 
 def test_the_exit_code_is_the_commands_own():
-    assert _run_to_the_end([sys.executable, "-c", "import os, sys; sys.exit(int(os.environ['CODE']))"], {**os.environ, "CODE": "3"}) == 3
+    assert run_to_the_end([sys.executable, "-c", "import os, sys; sys.exit(int(os.environ['CODE']))"], environment={**os.environ, "CODE": "3"}) == 3
 
 
 def test_a_command_is_told_to_end_where_we_are_interrupted(tmp_path: Path):
@@ -27,7 +27,7 @@ def test_a_command_is_told_to_end_where_we_are_interrupted(tmp_path: Path):
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     try:
         with pytest.raises(KeyboardInterrupt):
-            _run_to_the_end([sys.executable, "-c", code], os.environ)
+            run_to_the_end([sys.executable, "-c", code])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

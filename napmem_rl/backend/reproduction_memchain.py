@@ -1,0 +1,74 @@
+"""`launch/reproduce.py memchain`: MemChain's proof seed by seed, each kept, then the table in docs/reproduce.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from napmem_rl.atomic import write_file
+from napmem_rl.backend.memchain_proof import CLEAN, FULL, SFT, TMPO, Report, SeedRun, build_seed, measure_fixed, run_variant
+from napmem_rl.config.recipe import load_recipe
+from napmem_rl.evals.memchain_table import AFTER, BEFORE, MODES, holds, render_table, summarise_gains, summarise_row
+from napmem_rl.evals.metrics import BANK_ID
+from napmem_rl.evals.reproduce import replace_between
+
+BEGIN, END = "<!-- memchain: begin -->", "<!-- memchain: end -->"
+READER = "worlds (a perfect reader of synthetic users; always the same answer, so that s = c)"
+
+
+def reproduce_memchain(root: Path, seeds: Sequence[int], *, report: Report) -> dict[str, Any]:
+    """Run what is not finished, and write runs/reproduce-memchain/table.json and the table of the page.
+
+    Raises:
+        BackendError: a training failed.
+        ConfigError: an earlier run was made by other recipes.
+        DataError: the page lacks its two markers. Nothing is written to it then.
+    """
+    out, recipes = root / "runs" / "reproduce-memchain", root / "recipes" / "memchain"
+    rows = [run_seed(SeedRun(recipes=recipes, out=out / f"seed{seed}", seed=seed, report=report)) for seed in seeds]
+    steps = int(load_recipe(recipes / "cpu.yaml", [f"data.dir={out}"]).verl.trainer.total_training_steps)
+    table = {"steps": steps, "reader": READER, "seeds": rows}
+    page = replace_between(root / "docs" / "reproduce.md", BEGIN, END, render_table(table))
+    write_file(out / "table.json", json.dumps(table, indent=2) + "\n")
+    write_file(root / "docs" / "reproduce.md", page)
+    return table
+
+
+def print_memchain(root: Path, seeds: Sequence[int], *, as_json: bool) -> int:
+    """`reproduce_memchain`, its table on stdout and its progress on stderr. Returns 0, or 1 where an interval of what TMPO gains does not exclude 0."""
+    table = reproduce_memchain(root, seeds, report=lambda line: print(line, file=sys.stderr, flush=True))
+    print(json.dumps(table, indent=2) if as_json else render_table(table))
+    if not holds(table):
+        print("error: TMPO over SFT does not exclude 0 everywhere", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run_seed(run: SeedRun) -> dict[str, Any]:
+    """One seed: the whole method, the references, and what TMPO gained. What is finished comes from its files."""
+    path = run.out / "seed.json"
+    load = round(os.getloadavg()[0], 2)
+    build_seed(run)
+    full, clean, fixed = run_variant(run, FULL), run_variant(run, CLEAN), measure_fixed(run)
+    named = [(BEFORE, mode, full[f"{SFT}/{mode}"]) for mode in MODES] + [(AFTER, mode, full[f"{TMPO}/{mode}"]) for mode in MODES]
+    named += [("SFT on clean packets", mode, clean[f"{SFT}/{mode}"]) for mode in MODES] + [(name, "fixed", facts) for name, facts in fixed.items()]
+    summary = {
+        "seed": run.seed,
+        "questions": len(full[f"{SFT}/greedy"]),
+        "users": len({row[BANK_ID] for row in full[f"{SFT}/greedy"]}),
+        "gains": {mode: summarise_gains(full[f"{SFT}/{mode}"], full[f"{TMPO}/{mode}"]) for mode in MODES},
+        "rows": [{"name": name, "mode": mode, **summarise_row(facts)} for name, mode, facts in named],
+        "seconds": _read_kept(path).get("seconds", {}) | run.seconds,
+        "load_at_start": _read_kept(path).get("load_at_start", load),  # a later run that only reads files has another load
+    }
+    write_file(path, json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def _read_kept(path: Path) -> Mapping[str, Any]:
+    """The summary of an earlier run of the seed, if there is one."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
