@@ -13,6 +13,7 @@ from typing import Any
 
 from napmem_rl.evals.answer_log import is_error
 from napmem_rl.evals.evaluation_plots import Point, region, render_bars, render_scatter, render_shares
+from napmem_rl.evals.packet_tables import list_packet_tables
 from napmem_rl.evals.result_rows import AnswerRow, ScoreRow
 from napmem_rl.evals.summary import BenchmarkResult, find_main_metric, sort_metrics
 from napmem_rl.evals.summary_text import COST_NAMES, describe_counts
@@ -77,7 +78,7 @@ def _benchmark(place: int, part: Mapping[str, Any], result: BenchmarkResult) -> 
     parts = [f"<p>{_text(describe_counts(part))}.</p>", *_failures(part), _scores(part)]
     if metric is not None:
         parts += [_by_type(part, metric), _costs(part, metric)]
-    parts += [_cost_table(part), _tool_use(part), _questions(result, part)]
+    parts += [_cost_table(part), _tool_use(part), _packets(part), _questions(result, part)]
     return f'<section id="benchmark-{place}" aria-labelledby="title-{place}"><h2 id="title-{place}">{_text(name)}</h2>{"".join(parts)}</section>'
 
 
@@ -174,6 +175,18 @@ def _tool_use(part: Mapping[str, Any]) -> str:
     body = "".join(f'<tr><th scope="row">{_text(name)}</th><td>{value:.4g}</td></tr>' for name, value in plain)
     table = region(f'<table class="plain"><caption>Navigation</caption><tbody>{body}</tbody></table>', "navigation") if plain else ""
     return f'<div class="card">{by_level}{first}{table}</div>'
+
+
+def _packets(part: Mapping[str, Any]) -> str:
+    """MemChain's packets: what they did with candidates, sizes and seconds, faults."""
+    shown = []
+    for title, head, rows in list_packet_tables(part["packets"]):
+        columns = "".join(f'<th scope="col">{_text(name)}</th>' for name in head)
+        body = "".join(f'<tr><th scope="row">{_text(first)}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in cells)}</tr>' for first, *cells in rows)
+        if rows:
+            table = f'<table class="plain"><caption>{_text(title)}</caption><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>'
+            shown.append(region(table, title))
+    return f'<div class="card">{"".join(shown)}</div>' if shown else ""
 
 
 def _questions(result: BenchmarkResult, part: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from napmem_rl.evals.aggregate_scores import summarise_scores
 from napmem_rl.evals.answer_log import is_error
 from napmem_rl.evals.evaluation import NotAsked
+from napmem_rl.evals.packet_summary import summarise_packets
 from napmem_rl.evals.prepared import Benchmark
 from napmem_rl.evals.result_rows import AnswerRow, ScoreRow
 from napmem_rl.rewards.judge import LexicalJudge
@@ -122,6 +123,7 @@ def _summarise(result: BenchmarkResult, seed: int) -> dict[str, Any]:
         "cost_by_category": {category: _summarise_cost(rows) for category, rows in _group(whole, categories).items()},
         "tool_use": summarise_tool_use(whole),
         "navigation": dict(result.navigation),
+        "packets": summarise_packets(result.answers, benchmark.keys),
     }
 
 

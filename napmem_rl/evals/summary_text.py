@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from napmem_rl.evals.packet_tables import list_packet_tables
 from napmem_rl.evals.summary import COSTS, sort_metrics
 
 Summary = Mapping[str, Any]
@@ -83,6 +84,9 @@ def _benchmark(name: str, part: Summary) -> Iterator[str]:
     yield from ("", *(f"- absent: {line}" for line in sorted(absent))) if absent else ()
     yield from _cost(part)
     yield from _tool_use(part)
+    for title, head, rows in list_packet_tables(part["packets"]):
+        yield from ("", f"{title}:") if rows else ()
+        yield from _table(head, rows)
 
 
 def _scores(found: Mapping[str, Any]) -> Iterator[str]:

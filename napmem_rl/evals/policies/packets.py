@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,12 +28,12 @@ from napmem_rl.systems.memchain.actions import Composition, Origin, apply_action
 from napmem_rl.systems.memchain.candidate_file import find_candidates, load_candidates
 from napmem_rl.systems.memchain.candidates import BankViews, Candidate, CandidateConfig, check_candidates, index_memories, retrieve_candidates
 from napmem_rl.systems.memchain.episode import PacketEpisode, answer_episode, run_episode
-from napmem_rl.systems.memchain.facts import count_costs
+from napmem_rl.systems.memchain.facts import count_costs, measure_gates
 from napmem_rl.systems.memchain.fixed_packets import extract_packet
 from napmem_rl.systems.memchain.guide import build_guide
 from napmem_rl.systems.memchain.packet import FORMS, Evidence, normalise_id
 from napmem_rl.systems.memchain.parse import ParsedPacket
-from napmem_rl.systems.memchain.rendering import render_episode
+from napmem_rl.systems.memchain.rendering import PACKET, render_episode
 from napmem_rl.systems.memchain.reward import AnswerModel
 
 MAX_VIEWS = 32  # banks whose searches are held
@@ -42,9 +42,10 @@ _RETRY = "again"  # goes into the seed of a second try, so that sampling does no
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """What a writer made of candidates; tokens of a model that were not told are None."""
+    """What a writer made of candidates; tokens of a model that were not told are None. `gates` are those of a packet that a model wrote."""
 
     episode: PacketEpisode
+    gates: Mapping[str, float] = field(default_factory=dict)
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
@@ -95,6 +96,8 @@ class PacketPolicy:
         ended = time.perf_counter()
         seconds = {"retrieval_s": found - started, "packet_s": wrote - found, "answer_s": ended - wrote}
         episode = replace(written.episode, costs=count_costs(written.episode, self._writer.count_tokens, **seconds))
+        details = render_episode(episode)
+        details[PACKET]["facts"] |= written.gates
         return Attempt(
             trajectory=_read_choice(trajectory),
             context_ids=_find_messages(episode),
@@ -102,7 +105,7 @@ class PacketPolicy:
             completion_tokens=written.completion_tokens,
             latency_s=ended - started,
             retrieval_s=found - started,
-            details=render_episode(episode),
+            details=details,
         )
 
     async def close(self) -> None:
@@ -165,6 +168,7 @@ class ModelWriter:
         tries = (first, again) if episode.first_turn is not None else (first,)
         return Written(
             episode=episode,
+            gates={} if episode.trajectory.status.is_ours else measure_gates(episode, self._form),
             prompt_tokens=_add([one.prompt_tokens for one in tries]),
             completion_tokens=_add([one.completion_tokens for one in tries]),
         )

@@ -11,7 +11,8 @@ from napmem_rl.schema import AnswerKey, ScoredTrajectory, Status
 from napmem_rl.systems.memchain.actions import Origin
 from napmem_rl.systems.memchain.candidates import render_memory
 from napmem_rl.systems.memchain.episode import PacketCosts, PacketEpisode
-from napmem_rl.systems.memchain.packet import Action
+from napmem_rl.systems.memchain.packet import Action, PacketForm
+from napmem_rl.systems.memchain.reward import GATE_WEIGHTS, compute_gates
 
 PARSED = "parsed"  # share of packets with all of their parts
 ASKED_AGAIN = "asked_again"  # share of questions whose first packet did not parse (evaluation alone)
@@ -58,6 +59,12 @@ def measure_packet(episode: PacketEpisode) -> dict[str, float]:
         facts |= {ACTIONS.format(action=action): counts[action] for action in Action}
         facts |= {FAULTS.format(reason=reason): count for reason, count in episode.parsed.count_reasons().items()}
     return {name: float(value) for name, value in facts.items()}
+
+
+def measure_gates(episode: PacketEpisode, form: PacketForm) -> dict[str, float]:
+    """j, v, i, h and m of equation 15 for a packet that is not rewarded."""
+    gates = compute_gates(episode.parsed, form)
+    return {name: float(holds) for name in GATE_WEIGHTS if (holds := getattr(gates, name)) is not None} | {"gate": gates.multiplier}
 
 
 def count_costs(episode: PacketEpisode, count_tokens: Callable[[str], int], **seconds: float) -> PacketCosts:

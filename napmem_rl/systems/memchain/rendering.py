@@ -7,6 +7,7 @@ from typing import Any
 from napmem_rl.systems.memchain.episode import PacketEpisode
 from napmem_rl.systems.memchain.facts import measure_packet
 from napmem_rl.systems.memchain.packet import MemoryAction, Packet, normalise_id
+from napmem_rl.systems.memchain.reward import find_cited_ids
 
 PACKET = "packet"  # where it stands in a line of trajectories or answers
 
@@ -15,7 +16,7 @@ def render_episode(episode: PacketEpisode) -> dict[str, Any]:
     """JSON-ready, under `PACKET`.
 
     Trace and actions stand as they were written; `removed` tells which entries Algorithm 1 took out, and `faults` all that is wrong. `evidence` is what the
-    answer model reads.
+    answer model reads, `cited` what trace and evidence cite as they were written (t of equation 16).
     """
     composition, packet = episode.composition, episode.parsed.packet
     shown = {
@@ -38,6 +39,7 @@ def render_episode(episode: PacketEpisode) -> dict[str, Any]:
         "actions": [_render_action(action) for action in (packet.actions if packet is not None else ())],
         "evidence": [{"statement": item.statement, "ids": list(item.ids)} for item in composition.evidence],
         "evidence_origin": str(composition.origin),
+        "cited": sorted(find_cited_ids(packet) if packet is not None else {item_id for item in composition.evidence for item_id in item.ids}),
         "removed": [{"part": str(found.part), "index": found.index, "why": found.describe()} for found in composition.removed],
         "faults": [violation.describe() for violation in episode.parsed.violations],
         "facts": measure_packet(episode),
