@@ -2,6 +2,7 @@
 
 ::
 
+    napmem import FILE --out BANK     chats from ChatGPT, Claude, WhatsApp and others into a bank
     napmem bank verify DIR            every problem of a bank, one a line; exit status 1 if there is one
     napmem bank show DIR              what a bank holds
     napmem bank show DIR ITEM_ID      an item and the chain of what it rests on, down to the messages
@@ -31,6 +32,7 @@ from pathlib import Path
 from napmem_rl.cli_audit import add_audit_commands
 from napmem_rl.cli_bank import add_bank_commands
 from napmem_rl.cli_compare import add_compare_command
+from napmem_rl.cli_import import add_import_command
 from napmem_rl.cli_judge import add_judge_commands
 from napmem_rl.cli_mcp import add_mcp_command
 from napmem_rl.cli_replay import add_replay_commands
@@ -67,6 +69,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add_audit_commands(areas)
     add_show_command(areas)
     add_mcp_command(areas)
+    add_import_command(areas)
     report = areas.add_parser("report", help="one HTML page of a run: curves, losses, and the episodes themselves")
     report.add_argument("dir", type=Path, metavar="RUN_DIR")
     report.add_argument("--out", type=Path, metavar="FILE", help="default: RUN_DIR/report.html")

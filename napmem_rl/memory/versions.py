@@ -1,7 +1,7 @@
 """The versions of a bank: which there are, what changed between two of them, and an older one as a bank of its own.
 
-No version of a bank is ever dropped but for what the bank is made to forget (`forgetting`): there is no going back in place. `checkout_version` writes the older
-version elsewhere, with the history that led to it; later versions stay where they are.
+No version of a bank is ever dropped but for what the bank is made to forget (`forgetting`): there is no going back in place. `checkout_version` writes the
+older version elsewhere, with the history that led to it; later versions stay where they are.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from napmem_rl.memory.changes import error_of
 from napmem_rl.memory.commit_log import Commit, render_commit
 from napmem_rl.memory.erasing import finish_erasing
 from napmem_rl.memory.forgotten import carry_forgotten, refuse_removed
+from napmem_rl.memory.import_state import carry_import_state
 from napmem_rl.memory.storage import BANK_FILE, COMMITS_FILE, FILES_DIR, INDEX_DIR, MESSAGES_FILE, RECORDS_FILE, parse_tree
 from napmem_rl.schema import Message, Record, RecordRevision
 
@@ -174,3 +175,4 @@ def copy_versions(path: Path, fresh: Path, snapshot: Snapshot, commits: list[Com
     if problems:
         raise error_of(f"bank {path}", problems, fix="Nothing was written.")
     (fresh / COMMITS_FILE).write_bytes(b"".join(map(render_commit, commits)))
+    carry_import_state(path, fresh)

@@ -1,13 +1,13 @@
 """ChatGPT's `conversations.json`: a list of conversations, each a tree of messages.
 
-The chat that its user saw last is the path from the root to `current_node`. Answers that were generated again, and questions that were edited, are other branches:
-they are left out and counted. What is known of the format: `mapping{id: {id, parent, children, message | null}}`, a message with `author.role`, `content`,
-`create_time` (seconds; may be null), `recipient`, `metadata`.
+The chat that its user saw last is the path from the root to `current_node`. Answers that were generated again, and questions that were edited, are on other
+branches: they are left out and counted. What is known of the format: `mapping{id: {id, parent, children, message | null}}`, a message with `author.role`,
+`content`, `create_time` (seconds; may be null), `recipient`, `metadata`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from napmem_rl.data.chat_exports.chatgpt_content import Content, read_content

@@ -62,7 +62,8 @@ def _list_attachments(message: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = [attachment for attachment in attachments if isinstance(attachment, dict)]
     kinds = (as_text(attachment.get("mime_type") or attachment.get("mimeType")).partition("/")[0] for attachment in found)
     return [
-        (kind if kind in ("image", "audio", "video") else "file", as_text(attachment.get("name")).strip()) for kind, attachment in zip(kinds, found, strict=True)
+        (kind if kind in ("image", "audio", "video") else "file", as_text(attachment.get("name")).strip())
+        for kind, attachment in zip(kinds, found, strict=True)
     ]
 
 
@@ -91,4 +92,3 @@ def _read_parts(parts: Sequence[Any], attachments: list[tuple[str, str]]) -> tup
             notes.append(Note.UNKNOWN_CONTENT)
     texts += [make_mark(kind, name) for kind, name in left]
     return texts, notes + [Note.ATTACHMENT] * bool(left)
-

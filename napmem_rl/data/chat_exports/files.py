@@ -72,7 +72,9 @@ def find_files(paths: Sequence[Path]) -> list[ExportFile]:
     for path in paths:
         if not path.exists():
             raise DataError.of(f"export {path}", "does not exist")
-        for file in sorted(entry for entry in path.rglob("*") if entry.is_file() and not _HIDDEN.search(str(entry.relative_to(path)))) if path.is_dir() else [path]:
+        for file in (
+            sorted(entry for entry in path.rglob("*") if entry.is_file() and not _HIDDEN.search(str(entry.relative_to(path)))) if path.is_dir() else [path]
+        ):
             if file.resolve() not in seen:
                 seen.add(file.resolve())
                 found += _open_file(file, is_named=not path.is_dir())

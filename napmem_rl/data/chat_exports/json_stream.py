@@ -178,4 +178,3 @@ def _read_lines(open_file: Open, name: str, on_replaced: Callable[[int], None]) 
                 value = ValueError("not JSON")
             yield f"{name}, line {number}", value
         on_replaced(text.num_replaced)
-

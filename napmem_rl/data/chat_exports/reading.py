@@ -155,7 +155,7 @@ def _plan_chats(chats: Sequence[ExportFile], options: ReadOptions, known_user: s
     surveys = [(file, whatsapp.survey_chat(file, words)) for file in chats]
     for file, survey in surveys:
         if not survey.orders.num_dates:
-            raise DataError.of(file.name, "is no chat of WhatsApp: no line begins with a date and a time", expected="lines such as 12/04/2024, 21:06 - Ana: wow")
+            raise DataError.of(file.name, "is no chat of WhatsApp: no line begins with a date and a time", expected="12/04/2024, 21:06 - Ana: wow")
     orders = {file.name: whatsapp.choose_order(file, survey, options.date_order) for file, survey in surveys}
     user = whatsapp.choose_user(surveys, options.user, known_user)
     zone = None if options.time_zone is None else ZoneInfo(options.time_zone)

@@ -1,4 +1,7 @@
-"""ShareGPT: a list of ``{"id", "conversations": [{"from": "human|gpt|system|tool", "value"}, …]}``. No times; variants call the list `items` or `conversation`."""
+"""ShareGPT: a list of ``{"id", "conversations": [{"from": "human|gpt|system|tool", "value"}, …]}``. No times.
+
+Variants call the list `items` or `conversation`.
+"""
 
 from __future__ import annotations
 

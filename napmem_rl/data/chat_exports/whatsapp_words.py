@@ -33,7 +33,8 @@ FILES = {  # after a file's name, in brackets, on Android; between < and > befor
     "en": ("file attached", "attached"), "de": ("datei angehängt", "anhang"), "es": ("archivo adjunto", "adjunto"), "fr": ("fichier joint", "pièce jointe"),
     "it": ("file allegato", "allegato"), "pt": ("arquivo anexado", "ficheiro anexado", "anexado"), "nl": ("bestand bijgevoegd", "bijlage", "bijgevoegd"),
     "fi": ("tiedosto liitetty", "liite"), "sv": ("bifogad fil", "bifogad"), "pl": ("plik załączony", "załączono", "załącznik"), "tr": ("dosya ekli", "ekli"),
-    "ru": ("файл добавлен", "прикреплено"), "id": ("file terlampir", "terlampir"), "ja": ("ファイル添付", "添付ファイル"), "zh": ("文件附件", "附件", "檔案附加"),
+    "ru": ("файл добавлен", "прикреплено"), "id": ("file terlampir", "terlampir"), "ja": ("ファイル添付", "添付ファイル"),
+    "zh": ("文件附件", "附件", "檔案附加"),
     "ar": ("الملف مرفق", "مرفق"), "hi": ("फ़ाइल जुड़ी है",),
 }  # fmt: skip
 DELETED = {
@@ -53,7 +54,8 @@ DELETED = {
 EDITED = {
     "en": ("this message was edited",), "de": ("diese nachricht wurde bearbeitet",), "es": ("se editó este mensaje", "este mensaje fue editado"),
     "fr": ("ce message a été modifié",), "it": ("questo messaggio è stato modificato",), "pt": ("mensagem editada", "esta mensagem foi editada"),
-    "nl": ("dit bericht is bewerkt",), "fi": ("tätä viestiä muokattiin",), "sv": ("detta meddelande har redigerats",), "pl": ("ta wiadomość została zmieniona",),
+    "nl": ("dit bericht is bewerkt",), "fi": ("tätä viestiä muokattiin",), "sv": ("detta meddelande har redigerats",),
+    "pl": ("ta wiadomość została zmieniona",),
     "tr": ("bu mesaj düzenlendi",), "ru": ("данное сообщение изменено", "сообщение изменено"), "id": ("pesan ini telah diedit",),
     "ja": ("このメッセージは編集されました",), "zh": ("此消息已编辑", "此訊息已編輯"), "ar": ("تم تعديل هذه الرسالة",), "hi": ("यह संदेश संपादित किया गया",),
 }  # fmt: skip
