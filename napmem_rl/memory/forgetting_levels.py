@@ -32,7 +32,7 @@ class Remains:
         tracks, profile: reduced.
         lost_ids: records that are gone, or that say something else now.
         gone_ids: those of them that are gone.
-        orphan_ids: messages that a lost record rested on and no live one does.
+        orphan_ids: messages that lost records rested on, but for those that what they say now rests on: to be drawn from again.
         reduced_ids, dropped_ids: tracks, and the profile.
         revised_ids: live records that tracks and profile are to take in again.
     """
@@ -122,7 +122,8 @@ def compute_remains(before: Snapshot, revisions: Sequence[RecordRevision], forgo
     old, new = {record.record_id: record for record in before.records}, replay_live(revisions)
     lost = tuple(record_id for record_id, record in old.items() if new.get(record_id) != record)
     gone = tuple(record_id for record_id in lost if record_id not in new)
-    covered = {source_id for record in new.values() for source_id in record.source_ids}
+    anew = (record for record_id, record in new.items() if record_id in lost or record_id not in old)
+    covered = {source_id for record in anew for source_id in record.source_ids}
     orphans = dict.fromkeys(source_id for record_id in lost for source_id in old[record_id].source_ids)
     orphan_ids = tuple(message_id for message_id in orphans if message_id not in forgotten and message_id not in covered and not is_correction(message_id))
     tracks, reduced, dropped = _reduce_tracks(before.tracks, frozenset(lost), new)
