@@ -17,6 +17,8 @@
     napmem compare A B                two evaluations question by question: differences, intervals, p-values, and what is not shared
     napmem score --metric NAME --pairs FILE   one metric over a file of predictions, one JSON row a pair
     napmem show BANK                  one HTML page of a bank; every statement unfolds down to the messages
+    napmem ask BANK QUESTION          an answer out of a bank, with what it rests on; a checkpoint, an endpoint, or no model at all
+    napmem chat BANK                  a conversation with a bank
     napmem serve-mcp BANK             a bank's tools for any assistant that speaks the Model Context Protocol
     napmem report RUN_DIR             one HTML page of a run: curves, losses, episodes; written to RUN_DIR/report.html
 """
@@ -29,6 +31,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from napmem_rl.cli_ask import add_ask_commands
 from napmem_rl.cli_audit import add_audit_commands
 from napmem_rl.cli_bank import add_bank_commands
 from napmem_rl.cli_compare import add_compare_command
@@ -68,6 +71,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add_judge_commands(areas)
     add_audit_commands(areas)
     add_show_command(areas)
+    add_ask_commands(areas)
     add_mcp_command(areas)
     add_import_command(areas)
     report = areas.add_parser("report", help="one HTML page of a run: curves, losses, and the episodes themselves")
