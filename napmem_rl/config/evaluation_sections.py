@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from napmem_rl.config.sections import AnswererConfig, MemChainConfig
 
-ACCESSES = ("navigate", "none", "full", "passive", "records", "oracle", "packet", "candidates")
+ACCESSES = ("navigate", "none", "full", "passive", "topics", "records", "oracle", "packet", "candidates")
+SEARCHING = ("passive", "topics")  # one search by `memory.ranking`
 PACKETS = ("packet", "candidates")  # MemChain: evidence out of retrieved candidates, read by the frozen answer model of section `answerer`
 NAVIGATING = ("navigate", "records")  # with tools, turn by turn
 ENGINES = ("endpoint", "vllm", "transformers", "extractive")
@@ -22,6 +23,7 @@ class PolicyConfig:
               none      the question alone
               full      all messages up to the question, oldest first; cut at `max_context_tokens` from the old end, and counted
               passive   the `top_k` best items of one search by `memory.ranking` over messages, put before the question (NapMem's "w/o navigation")
+              topics    RMM: the raw messages under the `top_k` best records of one search by `memory.ranking`, ranked again where `memory.rerank` names a state
               records   as navigate, with the tools over records alone (NapMem's "records-only tools")
               oracle    the messages that hold gold evidence, and nothing else
               packet    MemChain: the policy writes one packet over at most 24 candidates, and the answer model of `answerer` reads its evidence; with engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from napmem_rl.config.evaluation_sections import ACCESSES, ADAPTERS, ENGINES, NAVIGATING, PacketSections, PolicyConfig
+from napmem_rl.config.evaluation_sections import ACCESSES, ADAPTERS, ENGINES, NAVIGATING, SEARCHING, PacketSections, PolicyConfig
 from napmem_rl.config.sections import PACKET_ABLATIONS, AnswererConfig, MemChainConfig
 from napmem_rl.errors import ConfigError
 
@@ -96,7 +96,7 @@ def _list_refusals(policy: PolicyConfig) -> Iterable[tuple[bool, str, str, str]]
         (not is_endpoint and policy.cache_dir is not None, "cache_dir", "would do nothing: only replies of endpoints are kept", "Remove it."),
         (not policy.upper_levels and policy.access != "navigate", "upper_levels", "would do nothing beside this access", "Set access navigate."),
         (policy.adapter is not None and not is_passive, "adapter", "would do nothing beside this access", "Set access passive."),
-        ((is_passive or policy.access == "packet") and policy.top_k < 1, "top_k", "is too small", "Set 1 or more."),
+        (policy.access in (*SEARCHING, "packet") and policy.top_k < 1, "top_k", "is too small", "Set 1 or more."),
         (policy.max_context_tokens < 256, "max_context_tokens", "does not hold a question", "Set 256 or more."),
         (policy.max_answer_tokens < 1, "max_answer_tokens", "is too small", "Set 1 or more."),
     )

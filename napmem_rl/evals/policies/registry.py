@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from napmem_rl.config.evaluation_sections import NAVIGATING, PACKETS, SERVED, PacketSections, PolicyConfig
+from napmem_rl.config.evaluation_sections import NAVIGATING, PACKETS, SEARCHING, SERVED, PacketSections, PolicyConfig
 from napmem_rl.config.policy_refusals import check_packets, check_policy
 from napmem_rl.config.sections import AgentConfig, MemChainConfig, MemoryConfig
 from napmem_rl.errors import ConfigError
@@ -21,6 +21,7 @@ from napmem_rl.evals.policies.packets import CandidateFinder, EverythingWriter, 
 from napmem_rl.evals.policies.passive import PassivePolicy
 from napmem_rl.evals.policies.prompts import PROMPT_VERSION
 from napmem_rl.evals.policies.readers import ModelReader, Reader
+from napmem_rl.evals.policies.topics import TopicContext
 from napmem_rl.evals.policy import Policy
 from napmem_rl.systems.memchain import prompts as packet_prompts
 from napmem_rl.systems.napmem import prompts as episode_prompts
@@ -92,7 +93,7 @@ def describe_policy(
     facts: dict[str, Any] = {"access": policy.access, "engine": policy.engine, "model": policy.model, "prompt": _find_prompt_version(policy)}
     if policy.engine != "extractive":
         facts |= {"temperature": policy.temperature, "top_p": policy.top_p}
-    if policy.access == "passive" or policy.access in NAVIGATING:
+    if policy.access in SEARCHING or policy.access in NAVIGATING:
         facts |= {"ranking": memory.ranking, "encoder": memory.encoder}
     if policy.access in NAVIGATING:
         facts |= {"tools": [tool.name for tool in choose_tools(policy.access, upper_levels=policy.upper_levels)], "top_k": memory.top_k}
@@ -102,6 +103,8 @@ def describe_policy(
         facts |= {} if policy.engine == "extractive" else {"max_answer_tokens": policy.max_answer_tokens}
     if policy.access == "passive":
         facts |= {"top_k": policy.top_k, "adapter": policy.adapter}
+    if policy.access == "topics":
+        facts |= {"top_k": policy.top_k, "is_reranked": memory.rerank is not None}
     return policy.name or _compose_name(policy, memory), facts
 
 
@@ -112,6 +115,7 @@ def _compose_name(policy: PolicyConfig, memory: MemoryConfig) -> str:
         "none": "no memory",
         "full": "full context",
         "passive": f"passive {policy.adapter or memory.ranking} top {policy.top_k}",
+        "topics": f"topic memories {memory.ranking}{' reranked' if memory.rerank else ''} top {policy.top_k}",
         "records": "records only",
         "oracle": "oracle evidence",
         "packet": f"extractive packet of {policy.top_k}" if policy.engine == "extractive" else "packet",
@@ -160,6 +164,8 @@ def _build_source(policy: PolicyConfig, memory: MemoryConfig, evidence: Mapping[
         return build_store(policy.adapter, policy, memory)
     if policy.access == "passive":
         return SearchContext(top_k=policy.top_k)
+    if policy.access == "topics":
+        return TopicContext(top_k=policy.top_k)
     return OracleContext(evidence or {}) if policy.access == "oracle" else FullContext() if policy.access == "full" else NoContext()
 
 
