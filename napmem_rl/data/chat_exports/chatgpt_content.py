@@ -35,7 +35,7 @@ def read_content(message: Mapping[str, Any]) -> Content:
     if isinstance(content, str):
         return Content(text=content.strip(), notes=(Note.UNKNOWN_CONTENT,))
     content = as_object(content)
-    kind = content.get("content_type")
+    kind = as_text(content.get("content_type"))
     if kind in _THINKING:
         return Content(text="", reason=LeftOut.THINKING)
     if kind == "user_editable_context":

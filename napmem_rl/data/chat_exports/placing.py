@@ -42,7 +42,8 @@ class Placing:
         times = settle_times(conversation, self.tally)
         starts = cut_at_gaps(times, self.gap_hours * 3600)
         base = self._name_session(conversation)
-        for number, (start, stop) in enumerate(zip(starts, [*starts[1:], len(times)], strict=True), start=1):
+        stops = [*starts[1:], len(times)] if starts else []
+        for number, (start, stop) in enumerate(zip(starts, stops, strict=True), start=1):
             name = f"{base}@{times[start][:16]}" if conversation.is_chat else base if number == 1 else f"{base}#{number}"
             placed = [self._place(said, time, name, conversation.key) for said, time in zip(conversation.said[start:stop], times[start:stop], strict=True)]
             kept = [(message, said.where) for message, said in zip(placed, conversation.said[start:stop], strict=True) if message is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from napmem_rl.data.chat_exports import claude, whatsapp
@@ -112,9 +113,20 @@ class ExportReader:
                 self._leave_out(value, where)
                 continue
             user = accounts.user_name if reader.name == claude.FORMAT else self._options.user
-            conversation = reader.read(value, where, self._tally, user or self.user)
+            conversation = self._read_one(reader, value, where, user or self.user)
             if conversation is not None:
                 yield conversation
+
+    def _read_one(self, reader: JsonFormat, value: Any, where: str, user: str | None) -> Conversation | None:
+        """One conversation. What nobody has foreseen in it costs that conversation alone."""
+        part = Tally()
+        try:
+            conversation = reader.read(value, where, part, user)
+        except Exception as error:  # the boundary to files of other people's programs
+            self._tally.lose_conversation(LostConversation.UNREADABLE, f"{where} ({type(error).__name__})")
+            return None
+        self._tally.absorb(part)
+        return conversation
 
     def _leave_out(self, value: dict, where: str) -> None:
         """A conversation of another account."""

@@ -73,6 +73,7 @@ class LostConversation(StrEnum):
     EMPTY = "empty"
     NOT_A_CONVERSATION = "not_a_conversation"  # something else stands in its place, or it has no messages
     NOT_JSON = "not_json"  # a line that cannot be read
+    UNREADABLE = "unreadable"  # its reader failed on something that nobody has thought of; the message of the failure is among the places
 
 
 @dataclass(slots=True)
@@ -122,6 +123,16 @@ class Tally:
     def num_kept(self) -> int:
         """Messages that are in the bank now."""
         return self.num_new + self.num_known
+
+    def absorb(self, other: Tally) -> None:
+        """Take in the counts of a part."""
+        for name in ("num_read", "num_new", "num_known", "num_conversations"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("merged", "left_out", "notes", "lost_conversations", "speakers"):
+            getattr(self, name).update(getattr(other, name))
+        for reason, places in other.places.items():
+            known = self.places.setdefault(reason, [])
+            known += places[: max(0, SHOWN - len(known))]
 
     def check(self) -> None:
         """That every message has one fate."""
