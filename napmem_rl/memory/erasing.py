@@ -35,6 +35,8 @@ def finish_erasing(bank_dir: Path) -> bool:
     note = bank_dir / ERASING_FILE
     try:
         names = json.loads(note.read_text(encoding="utf-8"))["leftovers"]
+        if not isinstance(names, list):
+            raise TypeError("not a list of names")
     except FileNotFoundError:
         return False
     except (OSError, ValueError, KeyError, TypeError) as error:

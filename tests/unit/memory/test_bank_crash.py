@@ -7,13 +7,12 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bank_maker import TEXTS, make_levels, make_message, make_record, save_sample
+from kill_points import kill_at, run_in_child
 
-from napmem_rl import atomic
 from napmem_rl.errors import BankError
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.bank_check import verify_bank
@@ -23,45 +22,6 @@ from napmem_rl.memory.changes import Changes
 from napmem_rl.schema import RecordOperation, RecordRevision
 
 SESSIONS = 25
-POINTS = ("pwrite", "fsync", "replace", "rename", "ftruncate")  # of the module os: everything that changes a file a bank is made of
-
-
-def run_in_child(action: Callable[[], None]) -> int:
-    """Run something in a process of its own; returns how it ended, as `os.waitpid` tells it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            action()
-            os._exit(0)
-        except BaseException as error:
-            print(f"child: {error!r}", flush=True)
-            os._exit(1)
-    return os.waitpid(child, 0)[1]
-
-
-def kill_at(point: int, moment: str) -> None:
-    """From now on, die at the n-th change of a file: before it, after it, or with half of it written."""
-    count = 0
-
-    def arm(module: object, name: str) -> None:
-        real = getattr(module, name)
-
-        def armed(*args, **options):
-            nonlocal count
-            count += 1
-            if count < point:
-                return real(*args, **options)
-            if moment == "half" and name == "pwrite":
-                real(args[0], bytes(args[1])[: len(args[1]) // 2], args[2])
-            elif moment == "after":
-                real(*args, **options)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        setattr(module, name, armed)
-
-    for name in POINTS:
-        arm(os, name)
-    arm(atomic, "_exchange")
 
 
 def write_session(path: Path, **options) -> str:
