@@ -32,6 +32,7 @@ from napmem_rl.retrieval.rerank_learner import Reranking
 from napmem_rl.retrieval.rerank_state import name_scope
 from napmem_rl.schema import RerankDecision, Task
 from napmem_rl.systems.rmm.online import LifeSettings, UserLife, live_through
+from napmem_rl.systems.rmm.prepared import write_prepared_directory
 from napmem_rl.systems.rmm.prospective import OfflineTopicWriter, TopicMemoryWriter
 from napmem_rl.systems.rmm.retrospective import Answerer, ModelAnswerer, SimulatedCiter
 from napmem_rl.systems.rmm.scope import ScopedLearner
@@ -70,7 +71,7 @@ class ScopeServer:
         """Save and let others write. Returns counts, usefulness and alarm."""
         learner = self._scoped.learner
         self._scoped.close()
-        return {**asdict(learner.counts), "usefulness": learner.usefulness, "alarm": learner.alarm}
+        return {**asdict(learner.counts), "usefulness": learner.usefulness, "alarm": learner.alarm, "usefulness_over_steps": learner.usefulness_over_steps}
 
 
 class RemoteScope:
@@ -123,6 +124,8 @@ def load_recipe_encoder(recipe: RmmRecipe) -> Encoder:
 def run_online(recipe: RmmRecipe, *, report: Callable[[str], None]) -> dict[str, Any]:
     """All users of the split, as far as they are not done; writes summary.json beside banks, states and answers, and returns it.
 
+    What is written is a prepared directory too, which launch/evaluate.py asks.
+
     Raises:
         DataError: the prepared directory cannot be used, or a state belongs to something else or is being written.
     """
@@ -140,6 +143,7 @@ def run_online(recipe: RmmRecipe, *, report: Callable[[str], None]) -> dict[str,
             report(f"alarm, {scope}: {facts['alarm']}")
     summary = {"users": len(users), "questions_answered": answered, "failed": failed, "scopes": scopes, "answerer": recipe.online.answerer}
     summary["seconds"] = round(time.perf_counter() - started, 1)
+    write_prepared_directory(Path(recipe.data.dir), Path(recipe.online.out), split=recipe.data.split, left_out=failed)
     write_file(Path(recipe.online.out) / "summary.json", json.dumps(summary, indent=2) + "\n")
     return summary
 

@@ -23,6 +23,7 @@ from napmem_rl.schema import RerankDecision
 ALARM_SHARE = 0.9  # of the recent answers
 WINDOW = 50  # recent answers that the alarm and the usefulness look at
 MIN_ALARM = 20  # answers before an alarm can sound
+STEP = 50  # answers of one point of the course
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +94,7 @@ class LearnerState:
     arrays: Mapping[str, np.ndarray]
     counts: Mapping[str, int]
     recent: Sequence[tuple[int, int]] = field(default_factory=tuple)
+    course: Sequence[tuple[int, int]] = field(default_factory=tuple)
 
 
 class RerankLearner:
@@ -105,6 +107,7 @@ class RerankLearner:
         self.reranker = ResidualReranker(dim, init_std=settings.init_std, seed=settings.seed)
         self._batch: list[RankOne] = []
         self._recent: deque[tuple[int, int]] = deque(maxlen=WINDOW)  # (cited, shown) of the last answers
+        self._course: list[tuple[int, int]] = []  # (cited, shown) of every STEP answers, the last point perhaps of fewer
 
     def rank(self, candidate_ids: Sequence[str], query: np.ndarray, memories: np.ndarray, *, prior: np.ndarray | None = None) -> Reranking:
         """The best M, always the same: for use and evaluation. See `ResidualReranker.score` for arguments and errors."""
@@ -156,6 +159,12 @@ class RerankLearner:
         return sum(cited for cited, _ in self._recent) / shown if shown else None
 
     @property
+    def usefulness_over_steps(self) -> list[tuple[int, float]]:
+        """(answers so far, share of what was shown in the last `STEP` of them that was cited); points at which nothing was shown are left out."""
+        ends = [min((number + 1) * STEP, self.counts.num_answers) for number in range(len(self._course))]
+        return [(end, round(cited / shown, 4)) for end, (cited, shown) in zip(ends, self._course, strict=True) if shown]
+
+    @property
     def alarm(self) -> str | None:
         """What is wrong with the citations of the last answers, in words: an LLM that cites everything, or nothing, teaches nothing."""
         recent = [(cited, shown) for cited, shown in self._recent if shown > 1]
@@ -169,7 +178,7 @@ class RerankLearner:
         rows = [[one.query_left, one.query_right, one.memory_left, one.memory_right] for one in self._batch]
         batch = np.array(rows, dtype=np.float32).reshape(len(rows), 4, self.reranker.dim)
         counts = {name: getattr(self.counts, name) for name in LearnCounts.__slots__}
-        return LearnerState(arrays=self.reranker.export_arrays() | {"batch": batch}, counts=counts, recent=tuple(self._recent))
+        return LearnerState(arrays=self.reranker.export_arrays() | {"batch": batch}, counts=counts, recent=tuple(self._recent), course=tuple(self._course))
 
     @classmethod
     def from_state(cls, settings: RerankSettings, state: LearnerState) -> RerankLearner:
@@ -183,6 +192,7 @@ class RerankLearner:
         learner.counts = LearnCounts(**{name: int(state.counts[name]) for name in LearnCounts.__slots__})
         learner._batch = [RankOne(query_left=row[0], query_right=row[1], memory_left=row[2], memory_right=row[3]) for row in batch]
         learner._recent.extend((int(cited), int(shown)) for cited, shown in state.recent)
+        learner._course = [(int(cited), int(shown)) for cited, shown in state.course]
         return learner
 
     def _rerank(self, ids: Sequence[str], query: np.ndarray, memories: np.ndarray, prior: np.ndarray | None, *, is_drawn: bool) -> Reranking:
@@ -225,6 +235,10 @@ class RerankLearner:
         counts.num_all_cited += num_shown > 0 and num_cited == num_shown
         counts.num_none_cited += num_shown > 0 and num_cited == 0
         self._recent.append((num_cited, num_shown))
+        if len(self._course) * STEP < counts.num_answers:
+            self._course.append((0, 0))
+        cited, shown = self._course[-1]
+        self._course[-1] = (cited + num_cited, shown + num_shown)
 
 
 def _share(recent: Sequence[tuple[int, int]], holds: Any) -> float:

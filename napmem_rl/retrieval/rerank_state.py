@@ -1,7 +1,7 @@
 """A learner of a reranker on disk: one file that is there whole or not at all, and belongs to one scope and one encoder.
 
 The file is a numpy archive: the learner's arrays, and `header`, JSON in UTF-8, with format, scope, encoder, the banks that were learned from (each with the
-version it had), settings, counts and recent citations. Nothing is unpickled. Beside it lies `<name>.lock`, which one writer at a time holds.
+version it had), settings, counts, recent citations and their course. Nothing is unpickled. Beside it lies `<name>.lock`, which one writer at a time holds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from napmem_rl.retrieval.fusion import Ranking
 from napmem_rl.retrieval.rerank import ResidualReranker
 from napmem_rl.retrieval.rerank_learner import LearnerState, RerankLearner, RerankSettings
 
-FORMAT = 1
+FORMAT = 2
 HEADER = "header"
 
 
@@ -64,7 +64,7 @@ def save_reranker(path: Path, learner: RerankLearner, stamp: RerankStamp, *, dur
     """Write a learner in place of the one at `path`. Whoever is stopped amid this leaves the old one."""
     state = learner.export_state()
     header = {"format": FORMAT, **asdict(stamp), "banks": dict(stamp.banks), "answered": dict(stamp.answered), "settings": asdict(learner.settings)}
-    header |= {"counts": dict(state.counts), "recent": [list(pair) for pair in state.recent]}
+    header |= {"counts": dict(state.counts), "recent": [list(pair) for pair in state.recent], "course": [list(pair) for pair in state.course]}
     content = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, **{HEADER: content}, **state.arrays)
@@ -108,7 +108,7 @@ def load_reranker(
     found = RerankSettings(**header["settings"])
     if settings is not None and found != settings:
         raise DataError.of(what, "has learned with other settings", got=_differences(found, settings), expected=str(_differences(settings, found)), fix=fix)
-    learner = RerankLearner.from_state(found, LearnerState(arrays=arrays, counts=header["counts"], recent=header["recent"]))
+    learner = RerankLearner.from_state(found, LearnerState(arrays=arrays, counts=header["counts"], recent=header["recent"], course=header["course"]))
     if learner.reranker.dim != dim:
         raise DataError.of(what, "is of another width", got=learner.reranker.dim, expected=str(dim), fix=fix)
     return learner, stamp

@@ -11,8 +11,11 @@ from prepared_maker import write_prepared
 
 from napmem_rl.backend.rmm_online import run_online
 from napmem_rl.config.rmm_recipe import RmmRecipe, load_rmm_recipe
-from napmem_rl.errors import ConfigError
+from napmem_rl.data.rows import load_rows
+from napmem_rl.errors import ConfigError, DataError
+from napmem_rl.evals.prepared import load_benchmarks
 from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.systems.rmm.prepared import write_prepared_directory
 from napmem_rl.systems.rmm.retrospective import SimulatedCiter
 
 RECIPES = Path(__file__).resolve().parents[3] / "recipes" / "rmm"
@@ -40,6 +43,21 @@ def test_users_are_lived_through_and_what_was_learned_lasts(tmp_path: Path) -> N
     assert [row["task_id"] for row in rows] == [f"q:0:{number}" for number in range(4)] and len(rows[0]["shown_ids"]) == 2
     again = run_online(load(data, tmp_path / "out"), report=lambda line: None)
     assert again["questions_answered"] == 0
+
+
+def test_what_is_left_is_a_prepared_directory_with_the_questions_of_before(tmp_path: Path) -> None:
+    data, out = write_prepared(tmp_path / "data", users=2, questions=4), tmp_path / "out"
+    summary = run_online(load(data, out), report=lambda line: None)
+    (benchmark,) = load_benchmarks([str(out)], {}, limit=None, seed=0)
+    assert [task for task, _ in benchmark.items] == [task for task, _ in load_rows(data / "test.parquet")] and len(benchmark.items) == 8
+    for bank_id, version in benchmark.versions.items():
+        assert MemoryBank.open(out / "banks" / bank_id, version=version).writer == "rmm-rules"
+    assert write_prepared_directory(data, out, split="test", left_out={"user-1"}) == 1  # a user who was not finished
+    assert list(load_benchmarks([str(out)], {}, limit=None, seed=0)[0].versions) == ["user-0"]
+    with pytest.raises(DataError, match="another online.out"):
+        write_prepared_directory(data, data, split="test")
+    ((end, share),) = next(iter(summary["scopes"].values()))["usefulness_over_steps"]
+    assert end == 8 and 0 <= share <= 1
 
 
 class _Stop(Exception):

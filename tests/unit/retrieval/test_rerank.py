@@ -180,3 +180,11 @@ def test_an_llm_that_cites_everything_or_nothing_sounds_an_alarm(cites: bool, wo
 def test_settings_that_cannot_be_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="reranker"):
         RerankSettings(**bad)
+
+
+def test_usefulness_is_told_for_every_fifty_answers() -> None:
+    learner, rng = RerankLearner(4, RerankSettings(num_candidates=4, num_chosen=2)), np.random.default_rng(0)
+    for number in range(120):
+        drawn = learner.draw("abcd", rng.standard_normal(4), rng.standard_normal((4, 4)))
+        learner.learn(drawn, [number >= 50, number >= 100])
+    assert learner.usefulness_over_steps == [(50, 0.0), (100, 0.5), (120, 1.0)]

@@ -44,6 +44,7 @@ def test_what_is_saved_comes_back_in_every_part(tmp_path: Path) -> None:
     asked = {"scope": "user:ana", "settings": learner.settings, "versions": {"ana": ["v1", "v2"]}}
     found, stamp = load_reranker(tmp_path / "state.npz", encoder="hashing-6", dim=DIM, **asked)
     assert stamp == STAMP and found.counts == learner.counts and found.settings == learner.settings
+    assert found.usefulness_over_steps == learner.usefulness_over_steps == [(7, 0.5)]
     for name, array in learner.export_state().arrays.items():
         np.testing.assert_array_equal(array, found.export_state().arrays[name])
 
