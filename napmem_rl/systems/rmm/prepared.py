@@ -1,4 +1,4 @@
-"""What online learning leaves as a prepared directory of its own: questions as they were, banks of topic memories. `launch/evaluate.py topics --on OUT` asks it."""
+"""Online learning leaves a prepared directory: questions as they were, banks of topic memories. `launch/evaluate.py topics --on OUT` asks it."""
 
 from __future__ import annotations
 
