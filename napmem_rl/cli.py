@@ -12,6 +12,7 @@
     napmem judge calibrate            how often a judge is wrong, on a built-in set of answers
     napmem judge agreement --labels FILE      accuracy, F1 and kappas of raters and a judge
     napmem audit-reward memchain      what a reward pays, on packets of known worth
+    napmem ledger verify USER_DIR     whether nothing was lost and nothing paid twice in a user's sessions (ICML)
     napmem replay RUN ID              play a recorded episode again; the first token that differs
     napmem counterfactual RUN ID --drop MEMORY   the same question without a memory
     napmem compare A B                two evaluations question by question: differences, intervals, p-values, and what is not shared
@@ -37,6 +38,7 @@ from napmem_rl.cli_bank import add_bank_commands
 from napmem_rl.cli_compare import add_compare_command
 from napmem_rl.cli_import import add_import_command
 from napmem_rl.cli_judge import add_judge_commands
+from napmem_rl.cli_ledger import add_ledger_commands
 from napmem_rl.cli_mcp import add_mcp_command
 from napmem_rl.cli_replay import add_replay_commands
 from napmem_rl.cli_score import add_score_commands
@@ -70,6 +72,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add_replay_commands(areas)
     add_judge_commands(areas)
     add_audit_commands(areas)
+    add_ledger_commands(areas)
     add_show_command(areas)
     add_ask_commands(areas)
     add_mcp_command(areas)
