@@ -7,6 +7,7 @@ What is finished is never run again; a variant leaves facts.json, one list of fa
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,9 +18,9 @@ from napmem_rl.atomic import write_file
 from napmem_rl.backend.child_process import run_to_the_end
 from napmem_rl.backend.local_policy import build_token_counter
 from napmem_rl.backend.memchain_measure import TEMPERATURES, load_questions, measure_extraction, measure_policy
-from napmem_rl.backend.sft_packets import TINY_POLICY
+from napmem_rl.backend.sft_packets import prepare_tiny, teach_rows
 from napmem_rl.config.recipe import Recipe, load_recipe
-from napmem_rl.config.sft_recipe import TINY, load_sft_recipe
+from napmem_rl.config.sft_recipe import load_sft_recipe
 from napmem_rl.data.prepare import prepare
 from napmem_rl.data.sources import build_synthetic
 from napmem_rl.errors import BackendError, ConfigError
@@ -54,6 +55,7 @@ class SeedRun:
     """Where a seed's world and variants are, and what makes them."""
 
     recipes: Path  # holds cpu_sft.yaml and cpu.yaml
+    base: Path  # the policy before any packet, one for all seeds, as a pretrained model would be
     out: Path
     seed: int
     report: Report
@@ -61,13 +63,12 @@ class SeedRun:
 
     @property
     def data_dir(self) -> Path:
-        """Users, banks, rows, and the policy before any packet."""
+        """Users, banks and rows."""
         return self.out / "data"
 
     def sft_keys(self, variant: Variant) -> list[str]:
-        """Arguments of launch/sft.py; the policy practises reading once a seed."""
-        base = self.data_dir / TINY_POLICY
-        model = ["demonstrations.practice_steps=0", f"model.path={base}"] if _is_model(base) else [f"model.path={TINY}"]
+        """Arguments of launch/sft.py."""
+        model = ["demonstrations.practice_steps=0", f"model.path={self.base}"]
         seeds = [f"teacher.seed={self.seed}", f"trainer.seed={self.seed}"]
         return [f"data.dir={self.data_dir}", f"output={self.out / variant.name / 'policy'}", *model, *seeds, *variant.common, *variant.sft]
 
@@ -88,6 +89,17 @@ def build_seed(run: SeedRun) -> None:
     source = build_synthetic(NUM_USERS, seed=run.seed)
     prepare(source, run.data_dir, inputs=[], encoder=load_encoder(memory.encoder), report=lambda line: None)
     _note(run, "banks", started)
+
+
+def build_base(run: SeedRun) -> None:
+    """The policy that all seeds start from, unless it is there: its words are those of this seed's users, and it has practised reading."""
+    if _is_model(run.base):
+        return
+    started = time.perf_counter()
+    recipe = load_sft_recipe(run.recipes / "cpu_sft.yaml", [f"data.dir={run.data_dir}"])
+    made = prepare_tiny(recipe, teach_rows(recipe, run.report), run.report)
+    os.replace(made, run.base)
+    _note(run, "reading practice", started)
 
 
 def run_variant(run: SeedRun, variant: Variant) -> dict[str, list[Facts]]:
@@ -124,7 +136,7 @@ def run_variant(run: SeedRun, variant: Variant) -> dict[str, list[Facts]]:
 def measure_fixed(run: SeedRun) -> dict[str, list[Facts]]:
     """The packets of fixed rules on the same questions, by name of the row; tokens as the policy counts them."""
     recipe = load_sft_recipe(run.recipes / "cpu_sft.yaml", [f"data.dir={run.data_dir}"])
-    questions, count = load_questions(recipe, "test"), build_token_counter(run.data_dir / TINY_POLICY)
+    questions, count = load_questions(recipe, "test"), build_token_counter(run.base)
     return {name: keep_facts(measure_extraction(questions, recipe, number=number, count_tokens=count)) for name, number in EXTRACTED.items()}
 
 
@@ -133,7 +145,7 @@ def _train(run: SeedRun, variant: Variant) -> dict[str, Path]:
     directory, policies = run.out / variant.name, {}
     policy = directory / "policy"
     if BASE in variant.stages:
-        policies[BASE] = run.data_dir / TINY_POLICY
+        policies[BASE] = run.base
     if SFT in variant.stages and not _is_model(policy):
         started = time.perf_counter()
         _launch("sft.py", run.recipes / "cpu_sft.yaml", run.sft_keys(variant), directory / "sft.log", run.report)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from napmem_rl.atomic import write_file
-from napmem_rl.backend.memchain_proof import CLEAN, FULL, SFT, TMPO, Report, SeedRun, build_seed, measure_fixed, run_variant
+from napmem_rl.backend.memchain_proof import CLEAN, FULL, SFT, TMPO, Report, SeedRun, build_base, build_seed, measure_fixed, run_variant
 from napmem_rl.config.recipe import load_recipe
 from napmem_rl.evals.memchain_table import AFTER, BEFORE, MODES, holds, render_table, summarise_gains, summarise_row
 from napmem_rl.evals.metrics import BANK_ID
@@ -29,7 +29,7 @@ def reproduce_memchain(root: Path, seeds: Sequence[int], *, report: Report) -> d
         DataError: the page lacks its two markers. Nothing is written to it then.
     """
     out, recipes = root / "runs" / "reproduce-memchain", root / "recipes" / "memchain"
-    rows = [run_seed(SeedRun(recipes=recipes, out=out / f"seed{seed}", seed=seed, report=report)) for seed in seeds]
+    rows = [run_seed(SeedRun(recipes=recipes, base=out / "base", out=out / f"seed{seed}", seed=seed, report=report)) for seed in seeds]
     steps = int(load_recipe(recipes / "cpu.yaml", [f"data.dir={out}"]).verl.trainer.total_training_steps)
     table = {"steps": steps, "reader": READER, "seeds": rows}
     page = replace_between(root / "docs" / "reproduce.md", BEGIN, END, render_table(table))
@@ -53,6 +53,7 @@ def run_seed(run: SeedRun) -> dict[str, Any]:
     path = run.out / "seed.json"
     load = round(os.getloadavg()[0], 2)
     build_seed(run)
+    build_base(run)
     full, clean, fixed = run_variant(run, FULL), run_variant(run, CLEAN), measure_fixed(run)
     named = [(BEFORE, mode, full[f"{SFT}/{mode}"]) for mode in MODES] + [(AFTER, mode, full[f"{TMPO}/{mode}"]) for mode in MODES]
     named += [("SFT on clean packets", mode, clean[f"{SFT}/{mode}"]) for mode in MODES] + [(name, "fixed", facts) for name, facts in fixed.items()]

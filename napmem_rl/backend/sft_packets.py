@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from napmem_rl.data.packet_demonstrations import FindCandidates, TaughtRows, bui
 from napmem_rl.data.packet_rows import save_packet_rows
 from napmem_rl.data.packet_teacher import TEACHER_VERSION, GoldTeacher, ModelTeacher, Teacher
 from napmem_rl.data.rows import load_rows
+from napmem_rl.data.splits import check_data_dir
 from napmem_rl.errors import ConfigError, DataError
 from napmem_rl.llm.openai_client import OpenAIChat
 from napmem_rl.memory.bank import MemoryBank
@@ -46,6 +48,20 @@ def teach_rows(recipe: SftRecipe, report: Callable[[str], None]) -> TaughtRows:
     if not taught.rows:
         raise DataError.of(f"rows {recipe.data_dir / 'train.parquet'}", "could not be taught", got=left_out, expected="keys with evidence that retrieval finds")
     return taught
+
+
+def write_packets(recipe: SftRecipe, report: Callable[[str], None]) -> Path:
+    """Have the teacher write packets and keep them in `data.dir`/packets.parquet; one that is there is replaced.
+
+    Raises:
+        ConfigError, DataError, LLMError: as `teach_rows`, or the recipe is of another system.
+    """
+    if recipe.system != "memchain":
+        raise ConfigError.of(f"recipe {recipe.path}, key system", "has no packets", got=recipe.system, expected="memchain")
+    check_data_dir(recipe.data_dir)
+    path = recipe.data_dir / PACKETS_FILE
+    save_packet_rows(path, teach_rows(recipe, report).rows, data_source="packets", settings=build_reward_settings(recipe.memchain))
+    return path
 
 
 def build_finder(recipe: SftRecipe) -> FindCandidates:
@@ -97,7 +113,7 @@ def prepare_tiny(recipe: SftRecipe, taught: TaughtRows, report: Callable[[str], 
     if recipe.practice_steps:
         from napmem_rl.backend.packet_practice_run import Practice, run_practice
 
-        sizes = {"num_candidates": recipe.memchain.max_candidates, "num_ranks": recipe.verl.trainer.n_gpus_per_node}
+        sizes = {"num_candidates": recipe.memchain.max_candidates, "num_ranks": min(2, len(os.sched_getaffinity(0)))}
         run_practice(Practice(path=path, steps=recipe.practice_steps, seed=seed, **sizes), report)
     return path
 
