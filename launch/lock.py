@@ -1,13 +1,15 @@
 """Write a lock file out of an environment: `python launch/lock.py EXTRA[,EXTRA] [PACKAGE …] > constraints-NAME.txt`, run inside the environment to lock.
-
-Holds every package that the project's extras reach, at the installed version, and nothing else. Local version labels are cut off (`2.13.0+cpu` -> `2.13.0`),
+With `--beyond LOCK` only packages that another lock does not hold are written: what an optional extra adds to it. Holds every package that the project's
+extras reach, at the installed version, and nothing else. Local version labels are cut off (`2.13.0+cpu` -> `2.13.0`),
 and packages that must never be installed, or that nothing here uses, are left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata as metadata
 import sys
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -39,13 +41,17 @@ def reach(name: str, extras: frozenset[str], seen: dict[str, set[str]]) -> None:
 
 def main() -> int:
     """Print the lock."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, options in {"extras": {}, "packages": {"nargs": "*"}, "--beyond": {"type": Path}}.items():
+        parser.add_argument(name, **options)
+    arguments = parser.parse_args()
+    held = {line.partition("==")[0] for line in arguments.beyond.read_text().splitlines() if "==" in line} if arguments.beyond else set()
     seen: dict[str, set[str]] = {}
-    reach("napmem-rl", frozenset(sys.argv[1].split(",")), seen)
-    for name in sys.argv[2:]:
-        reach(name, frozenset(), seen)
+    for name, extras in [("napmem-rl", arguments.extras.split(",")), *((name, ()) for name in arguments.packages)]:
+        reach(name, frozenset(extras), seen)
     print(f"# Made by launch/lock.py {' '.join(sys.argv[1:])} with Python {sys.version_info.major}.{sys.version_info.minor}.")
     print("# Install with --no-deps, as launch/install.sh does: then nothing outside this list can arrive.")
-    for name in sorted(set(seen) - {"napmem-rl"}):
+    for name in sorted(set(seen) - {"napmem-rl"} - held):
         print(f"{name}=={metadata.version(name).split('+')[0]}")
     return 0
 

@@ -1,6 +1,7 @@
 """Supervised training on demonstrations: `python launch/sft.py RECIPE [key=value …]`.
 
-Demonstrations are made from the train split of data.dir with the real tools, then verl's SFT trainer runs on them.
+Demonstrations are made from the train split of data.dir with the real tools, then verl's SFT trainer runs on them. With --packets-only a MemChain recipe has
+its teacher write packets and stops there: data.dir/packets.parquet holds them, and training later asks the teacher for nothing that its cache_dir has.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Supervised training on demonstrations.")
     parser.add_argument("recipe", help="YAML file, e.g. recipes/napmem/sft_smoke.yaml")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="override one key, e.g. demonstrations.count=16")
+    parser.add_argument("--packets-only", action="store_true", help="of a MemChain recipe: write data.dir/packets.parquet and train nothing")
     options = parser.parse_args()
     recipe = load_sft_recipe(options.recipe, options.overrides)
     from napmem_rl.backend.sft import run_sft  # imports what takes seconds
+    from napmem_rl.backend.sft_packets import write_packets
 
-    print(f"model: {run_sft(recipe, report=functools.partial(print, flush=True))}")
+    report = functools.partial(print, flush=True)
+    print(f"packets: {write_packets(recipe, report)}" if options.packets_only else f"model: {run_sft(recipe, report)}")
     return 0
 
 

@@ -47,7 +47,7 @@ def export_checkpoint(run_dir: Path, out: Path, *, step: int | None = None, is_b
         if any(whole.glob("*.safetensors")):
             shutil.copytree(whole, fresh)
         else:
-            _merge(checkpoint.path / "actor", fresh)
+            merge_shards(checkpoint.path / "actor", fresh)
         repair_export(fresh / "config.json")
         for name in PROVENANCE_FILES:
             write_file(fresh / name, (checkpoint.path / name).read_bytes())
@@ -58,8 +58,11 @@ def export_checkpoint(run_dir: Path, out: Path, *, step: int | None = None, is_b
     return checkpoint
 
 
-def _merge(shards: Path, target: Path) -> None:
-    """In a process of its own: the merger reads verl's platform at import and holds the whole model."""
+def merge_shards(shards: Path, target: Path) -> None:
+    """Have verl's merger write the shards of a checkpoint as a HuggingFace directory in bfloat16, adapters below it in `lora_adapter/`.
+
+    In a process of its own: the merger reads verl's platform at import and holds the whole model. Raises BackendError where it fails.
+    """
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", str(shards), "--target_dir", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     if done.returncode or not (target / "config.json").is_file():

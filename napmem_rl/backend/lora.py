@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from napmem_rl.config.sections import LoraConfig
 from napmem_rl.errors import BackendError, ConfigError
@@ -14,45 +16,53 @@ def prepare_adapter(model: Path, lora: LoraConfig, out: Path) -> None:
     Raises:
         ConfigError: peft is not installed, or the model has no layer of that name.
     """
+    from transformers import AutoModelForCausalLM
+
+    add_adapter(AutoModelForCausalLM.from_pretrained(model, dtype="auto"), lora).save_pretrained(out)
+
+
+def add_adapter(model: Any, lora: LoraConfig) -> Any:
+    """A transformers model with an untrained adapter. Raises as `prepare_adapter` does."""
     try:
         import peft
     except ImportError as error:
         raise ConfigError.of("section lora", "needs the package peft", fix="pip install peft, or set lora.rank=0.") from error
-    from transformers import AutoModelForCausalLM
-
     config = peft.LoraConfig(
         task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.target_modules, bias="none"
     )
-    base = AutoModelForCausalLM.from_pretrained(model, dtype="auto")
     try:
-        adapted = peft.get_peft_model(base, config)
+        return peft.get_peft_model(model, config)
     except ValueError as error:
         raise ConfigError.of("lora.target_modules", f"does not fit the model ({error})", got=lora.target_modules) from error
-    adapted.save_pretrained(out)
 
 
-def merge_adapter(trained: Path, *, model: Path, adapter: Path, out: Path) -> None:
-    """Write a plain model: the base with the trained adapter added to its weights, and the tokenizer.
+def merge_adapter(adapter: Path, *, lora: LoraConfig, model: Path, out: Path) -> Path:
+    """Write a plain model: the base with a trained adapter added to its weights, the tokenizer, and the adapter itself in `adapter/`.
+
+    verl's merger joins the shards of a checkpoint and writes the adapter beside the base, in bfloat16; adding the one to the other is peft's.
 
     Args:
-        trained: what verl's SFT trainer exports of a model with adapters: all tensors under peft's names.
+        adapter: as verl's merger or peft wrote it.
+        lora: what it was trained with: verl's merger finds scale and rank in a file beside the checkpoint, and says 0 where there is none.
         model: the base.
-        adapter: as `prepare_adapter` wrote it; its configuration is read.
         out: a new directory.
 
+    Returns:
+        `out`.
+
     Raises:
-        BackendError: the export lacks a tensor of the adapter.
+        BackendError: the adapter is not there, or is of another scale or rank.
     """
     import peft
-    from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    state = {name: tensor for file in sorted(trained.glob("*.safetensors")) for name, tensor in load_file(file).items()}
+    file = adapter / "adapter_config.json"
+    found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    got, expected = (found.get("r"), found.get("lora_alpha")), (lora.rank, lora.alpha)
+    if got != expected:
+        raise BackendError.of(f"trained adapter {adapter}", "is not the one that was asked for (rank, alpha)", got=got, expected=expected)
     adapted = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model, dtype="auto"), adapter)
-    own = {name for name in adapted.state_dict() if "lora_" in name}
-    if own - set(state):
-        missing = sorted(own - set(state))
-        raise BackendError.of(f"export {trained}", f"lacks {len(missing)} tensors of the adapter", got=sorted(state)[:3], expected=missing[0])
-    adapted.load_state_dict({name: state[name] for name in own}, strict=False)
+    adapted.save_pretrained(out / "adapter")
     adapted.merge_and_unload().save_pretrained(out)
     AutoTokenizer.from_pretrained(model).save_pretrained(out)
+    return out

@@ -1,4 +1,4 @@
-"""Supervised training on demonstrations through verl's SFT trainer: make them, run torchrun, hand over a Hugging Face directory."""
+"""Supervised training on demonstrations: make them, have them trained on (`sft_training.py`), hand over a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import functools
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from napmem_rl.backend.bank_search import build_search
 from napmem_rl.backend.checkpoints import repair_export
-from napmem_rl.backend.child_process import run_to_the_end
-from napmem_rl.backend.lora import merge_adapter, prepare_adapter
 from napmem_rl.backend.sft_packets import make_packet_demonstrations, prepare_tiny, teach_rows
+from napmem_rl.backend.sft_training import DEMONSTRATIONS, train
 from napmem_rl.backend.smollm2 import convert_smollm2
 from napmem_rl.config.recipe import Recipe
 from napmem_rl.config.sft_recipe import TINY, SftRecipe, load_sft_recipe
@@ -26,13 +22,12 @@ from napmem_rl.data.overlap import check_training_data, keep_training_fingerprin
 from napmem_rl.data.packet_demonstrations import TaughtRows
 from napmem_rl.data.rows import load_rows
 from napmem_rl.data.splits import check_data_dir
-from napmem_rl.errors import BackendError, ConfigError
+from napmem_rl.errors import ConfigError
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.storage import find_bank_dir
 from napmem_rl.retrieval.encoder import load_encoder
 
 SMOLLM2 = "smollm2"
-ADAPTER = "adapter"
 
 
 def run_sft(recipe: SftRecipe, report: Callable[[str], None] = print) -> Path:
@@ -57,8 +52,7 @@ def run_sft(recipe: SftRecipe, report: Callable[[str], None] = print) -> Path:
     try:
         work.mkdir()
         count = _make_demonstrations(recipe, taught, model, work, report)
-        seconds = _train(recipe, model, work, report)
-        trained = _merge(_find_trained(work), model, work) if recipe.lora.rank else _find_trained(work)
+        trained, seconds = train(recipe, model, work, report)
         repair_export(trained / "config.json")
         facts = {"recipe": str(recipe.path), "base": str(recipe.verl.model.path), "demonstrations": count, "train_s": round(seconds, 1)}
         (trained / "sft.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -112,45 +106,8 @@ def _demonstrate(recipe: SftRecipe, model: Path, work: Path, report: Callable[[s
     pairs = load_rows(recipe.data_dir / "train.parquet")
     tokenizer = AutoTokenizer.from_pretrained(model)
     made = build_demonstrations(pairs, open_bank, tokenizer, agent=recipe.agent, memory=recipe.memory, count=recipe.count)
-    save_demonstrations(work / "demonstrations.parquet", made)
+    save_demonstrations(work / DEMONSTRATIONS, made)
     lengths = sorted(len(demonstration.token_ids) for demonstration in made)
     longest = f"{lengths[len(lengths) // 2]} tokens in the middle, {lengths[-1]} at most"
     report(f"demonstrations: {len(made)} of {len(pairs)} train questions, {longest}, {time.perf_counter() - started:.1f} s")
     return len(made)
-
-
-def _train(recipe: SftRecipe, model: Path, work: Path, report: Callable[[str], None]) -> float:
-    """Run verl's trainer under torchrun; returns seconds."""
-    config = recipe.verl.copy()
-    config.model.path = str(model)
-    if recipe.lora.rank:
-        prepare_adapter(model, recipe.lora, work / ADAPTER)
-        config.model.lora_adapter_path = str(work / ADAPTER)
-    config.data.train_files = str(work / "demonstrations.parquet")
-    config.trainer.default_local_dir = str(work / "checkpoints")
-    OmegaConf.save(config, work / "verl.yaml")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={config.trainer.n_gpus_per_node}"]
-    started = time.perf_counter()
-    report(f"training on {config.trainer.n_gpus_per_node} rank(s) through verl")
-    root = str(Path(__file__).parents[2])  # the workers import this very copy of the package
-    search_path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, **recipe.env, "PYTHONPATH": search_path}
-    if recipe.platform == "cpu":
-        environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node))
-    exit_code = run_to_the_end([*launcher, "-m", "napmem_rl.backend.sft_worker", str(work / "verl.yaml")], environment=environment)
-    if exit_code != 0:
-        raise BackendError.of("verl's SFT trainer", "failed", got=f"exit code {exit_code}", fix="Its own words stand above.")
-    return time.perf_counter() - started
-
-
-def _merge(trained: Path, model: Path, work: Path) -> Path:
-    """The trained adapter within the weights of the model."""
-    merge_adapter(trained, model=model, adapter=work / ADAPTER, out=work / "merged")
-    return work / "merged"
-
-
-def _find_trained(work: Path) -> Path:
-    found = sorted((work / "checkpoints").glob("global_step_*/huggingface"), key=lambda path: int(path.parent.name.rpartition("_")[2]))
-    if not found or not any(found[-1].glob("*.safetensors")):
-        raise BackendError.of("verl's SFT trainer", "left no Hugging Face model", expected="hf_model among checkpoint.save_contents")
-    return found[-1]

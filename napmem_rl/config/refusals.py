@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from napmem_rl.config.sections import JUDGE_PROTOCOLS, PACKET_ABLATIONS, MemoryConfig
-from napmem_rl.config.served_model import OWN_ENDPOINT, find_faults, uses_served
+from napmem_rl.config.served_model import OWN_ENDPOINT, find_faults, has_both, uses_served
 from napmem_rl.config.tree import select
 from napmem_rl.errors import ConfigError
 from napmem_rl.llm.served import SERVED
@@ -103,8 +103,7 @@ NO_EFFECT: tuple[Rule, ...] = (
     Rule(_under("reward", "custom_reward_function", "reward_manager", "sandbox_fusion"), "our reward workers score trajectories; see `judge`"),
     Rule(_under("reward.reward_model", "enable", "enable_resource_pool"), "judge.kind and answerer.kind decide it"),
     Rule(("reward.reward_model",), "nobody asks a served model; judge.kind=served does, and answerer.kind=served", lambda s: not uses_served(s)),
-    Rule(_under("judge", *OWN_ENDPOINT), "judge.kind is served; reward.reward_model names the model", lambda s: s["judge"]["kind"] == SERVED),
-    Rule(_under("answerer", *OWN_ENDPOINT), "answerer.kind is served; reward.reward_model names the model", lambda s: s["answerer"]["kind"] == SERVED),
+    *(Rule((f"{section}.{key}",), f"{section}.kind is served; reward.reward_model names the model", has_both(section, key)) for section, key in OWN_ENDPOINT),
     Rule(
         _under("judge", "protocol", "base_url", "model", "api_key_env", "timeout_s", "max_retries", "cache_dir", "temperature", "max_concurrency"),
         "the lexical judge calls no model; judge.kind=openai does",

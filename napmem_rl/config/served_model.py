@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from napmem_rl.config.tree import select
 from napmem_rl.llm.served import SERVED
 
 ROOT = "reward.reward_model"
-OWN_ENDPOINT = ("base_url", "model", "api_key_env")  # of `judge` and `answerer`: a served model has its own
+OWN_ENDPOINT = tuple((section, key) for section in ("judge", "answerer") for key in ("base_url", "model", "api_key_env"))  # a served model has its own
 
 
 def uses_served(settings: Mapping[str, Any]) -> bool:
     """Whether somebody asks the served model. Only MemChain has an answer model."""
     return settings["judge"]["kind"] == SERVED or (settings["system"] == "memchain" and settings["answerer"]["kind"] == SERVED)
+
+
+def has_both(section: str, key: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether a section asks the served model and names an endpoint too. A recipe over another one says `model: null` where that names one."""
+    return lambda settings: settings[section]["kind"] == SERVED and settings[section][key] is not None
 
 
 def find_faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ Layers, lowest first: verl's `sft_trainer_engine` and ours · the platform · th
 - `data.dir`: a directory that launch/prepare_data.py has written; demonstrations come from its train split alone
 - `system: napmem | memchain`: whose episodes are demonstrated; of MemChain `memchain`, `teacher` (who writes packets)
 - `lora`: adapters instead of all weights (`rank` above 0)
+- `sft.engine: fsdp2 | deepspeed`: verl's SFT trainer, or transformers' with DeepSpeed
 - `demonstrations.count`: how many to make; `demonstrations.practice_steps`: of reading practice before, for `model.path: tiny` alone
 - `output`: directory for the trained model in Hugging Face form
 - `model.path: smollm2` stands for the converted SmolLM2-135M-Instruct, `model.path: tiny` for a small untrained policy of MemChain's smoke test
@@ -27,12 +28,20 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from napmem_rl.config.sections import PACKET_ABLATIONS, AgentConfig, LoraConfig, MemChainConfig, MemoryConfig, TeacherConfig
+from napmem_rl.config.sft_engine import SftConfig, check_engine, find_deepspeed_file
 from napmem_rl.config.tree import Tree, absolute, is_path, load_yaml, merge, parse_override, resolve, select, walk
 from napmem_rl.errors import ConfigError
 
 DATASET = {"path": "pkg://napmem_rl.backend.sft_dataset", "name": "DemonstrationDataset"}
 OPEN_SUBTREES = ("model.override_config", "engine.mixed_precision", "engine.wrap_policy", "optim.override_optimizer_config", "profiler")
-SECTIONS: dict[str, type] = {"agent": AgentConfig, "memory": MemoryConfig, "memchain": MemChainConfig, "teacher": TeacherConfig, "lora": LoraConfig}
+SECTIONS: dict[str, type] = {
+    "agent": AgentConfig,
+    "memory": MemoryConfig,
+    "memchain": MemChainConfig,
+    "teacher": TeacherConfig,
+    "lora": LoraConfig,
+    "sft": SftConfig,
+}
 SYSTEMS = ("napmem", "memchain")
 TINY = "tiny"  # as model.path: a small policy that the run makes itself
 PLATFORMS: dict[str, Tree] = {
@@ -66,7 +75,17 @@ class SftRecipe:
     memchain: MemChainConfig
     teacher: TeacherConfig
     lora: LoraConfig
+    sft: SftConfig
     verl: DictConfig
+
+    @property
+    def deepspeed_file(self) -> Path:
+        """DeepSpeed's configuration, for `sft.engine: deepspeed`."""
+        return find_deepspeed_file(self.sft)
+
+    def lora_dict(self) -> dict[str, Any]:
+        """The section as plain data."""
+        return dataclasses.asdict(self.lora)
 
     @property
     def env(self) -> dict[str, str]:
@@ -103,7 +122,9 @@ def load_sft_recipe(path: str | Path, overrides: Sequence[str] = ()) -> SftRecip
     missing = [dotted for dotted, value in walk(tree) if value == "???"]
     if missing:
         raise ConfigError.of(f"recipe {path}", f"leaves open {', '.join(missing)}", fix=f"Give it: {' '.join(f'{dotted}=…' for dotted in missing)}")
-    return _build(path, platform, resolve(tree, f"recipe {path}"))
+    recipe = _build(path, platform, resolve(tree, f"recipe {path}"))
+    check_engine(recipe.sft, {dotted: source for source, layer in layers for dotted, _ in walk(layer)})
+    return recipe
 
 
 def _build(path: Path, platform: str, tree: Tree) -> SftRecipe:

@@ -14,7 +14,7 @@ from typing import Any
 from napmem_rl.config.sections import AgentConfig
 from napmem_rl.data.demonstrations import Demonstration, ScriptedTokens
 from napmem_rl.data.packet_rows import PacketRow
-from napmem_rl.data.packet_teacher import Teacher
+from napmem_rl.data.packet_teacher import ModelTeacher, Teacher
 from napmem_rl.errors import DataError
 from napmem_rl.llm.sample import build_sample
 from napmem_rl.schema import AnswerKey, Task
@@ -24,6 +24,7 @@ from napmem_rl.systems.memchain.packet import PacketForm, render_packet
 
 FindCandidates = Callable[[Task], tuple[Candidate, ...]]
 MAX_AT_ONCE = 16  # questions that a teacher is asked at a time
+UNREACHED = "the evidence is not among the candidates"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +36,11 @@ class TaughtRows:
 
 
 def teach(pairs: Sequence[tuple[Task, AnswerKey]], find: FindCandidates, teacher: Teacher, form: PacketForm, *, count: int | None = None) -> TaughtRows:
-    """Have up to `count` questions taught. Raises LLMError where a model that teaches fails."""
+    """Have up to `count` questions taught.
+
+    Raises:
+        LLMError: a model that teaches failed. What it wrote so far is in its cache, where it has one: the same call goes on from there.
+    """
 
     async def write(task: Task, key: AnswerKey) -> PacketRow:
         candidates = await asyncio.to_thread(find, task)
@@ -49,9 +54,12 @@ def teach(pairs: Sequence[tuple[Task, AnswerKey]], find: FindCandidates, teacher
         for start in range(0, len(asked), MAX_AT_ONCE):
             made = await asyncio.gather(*(write(task, key) for task, key in asked[start : start + MAX_AT_ONCE]))
             rows += [row for row in made if row.packet is not None]
-            left_out["no packet: the evidence is not among the candidates, or the teacher's packet was refused"] += sum(row.packet is None for row in made)
+            left_out[UNREACHED] += sum(row.packet is None for row in made)
             if count is not None and len(rows) >= count:
                 break
+        if isinstance(teacher, ModelTeacher):
+            left_out[UNREACHED] -= teacher.refused.total()
+            left_out.update({f"the teacher's packet was refused: {reason}": number for reason, number in sorted(teacher.refused.items())})
         return TaughtRows(rows=tuple(rows[:count]), left_out=+left_out)
 
     return asyncio.run(write_all())

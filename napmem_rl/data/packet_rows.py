@@ -6,7 +6,7 @@ Beside the columns of `rows.py`:
 column                  what
 ======================  =========================================================================================================
 ``candidates``          the boundary: C_q as JSON text (`systems/memchain/candidate_file.py: dump_candidates`)
-``reference``           JSON text, for people and for checks: ids that hold the evidence, the teacher's evidence, how the reward is computed
+``reference``           JSON text, for people and for checks: ids that hold the evidence, the teacher's packet, its evidence, how the reward is computed
 ======================  =========================================================================================================
 
 The policy never sees ``reference``, nor ``answer_key``.
@@ -24,7 +24,7 @@ from napmem_rl.schema import AnswerKey, Task
 from napmem_rl.systems.memchain.candidate_file import dump_candidates
 from napmem_rl.systems.memchain.candidates import Candidate
 from napmem_rl.systems.memchain.config import RewardSettings
-from napmem_rl.systems.memchain.packet import Packet, normalise_id
+from napmem_rl.systems.memchain.packet import Packet, normalise_id, render_packet
 from napmem_rl.systems.memchain.reward import GATE_WEIGHTS, REWARD_WEIGHTS, find_reference_ids
 
 CANDIDATES, REFERENCE = "candidates", "reference"
@@ -56,4 +56,5 @@ def save_packet_rows(path: Path, rows: Sequence[PacketRow], *, data_source: str,
 def _render_reference(row: PacketRow, settings: RewardSettings) -> str:
     evidence = [{"statement": item.statement, "ids": list(item.ids)} for item in row.packet.evidence] if row.packet is not None else []
     reward = {"gate": GATE_WEIGHTS, "signals": REWARD_WEIGHTS, "num_answers": settings.num_answers, "invalid_actions": str(settings.invalid_actions)}
-    return json.dumps({"ids": list(row.reference_ids), "evidence": evidence, "reward": reward}, ensure_ascii=False)
+    packet = render_packet(row.packet) if row.packet is not None else None
+    return json.dumps({"ids": list(row.reference_ids), "packet": packet, "evidence": evidence, "reward": reward}, ensure_ascii=False)

@@ -8,6 +8,7 @@ parser finds nothing wrong with it, and it cites a candidate that holds the evid
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -37,14 +38,24 @@ class Teacher(Protocol):
         ...
 
 
-def find_fault(text: str, key: AnswerKey, candidates: Sequence[Candidate], form: PacketForm = FULL) -> str | None:
-    """What is wrong with a teacher's packet, in a few words; None where it can be learnt from."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """Why a teacher's packet cannot be learnt from: a reason to count, and words for whoever wrote it."""
+
+    reason: str
+    words: str
+
+
+def find_fault(text: str, key: AnswerKey, candidates: Sequence[Candidate], form: PacketForm = FULL) -> Fault | None:
+    """What is wrong with a teacher's packet; None where it can be learnt from."""
     parsed = parse_packet(text, index_memories(candidates), form)
-    if parsed.packet is None or parsed.violations:
-        return "; ".join(violation.describe() for violation in parsed.violations[:3]) or "no packet"
-    if not parsed.packet.evidence:
-        return "no evidence"
-    return None if find_cited_ids(parsed.packet) & find_gold_ids(key, candidates) else "cites no candidate that holds the evidence"
+    if parsed.violations:
+        return Fault(reason=str(parsed.violations[0].reason), words="; ".join(violation.describe() for violation in parsed.violations[:3]))
+    if parsed.packet is None or not parsed.packet.evidence:
+        return Fault(reason="no_evidence", words="no evidence")
+    if not find_cited_ids(parsed.packet) & find_gold_ids(key, candidates):
+        return Fault(reason="misses_the_evidence", words="cites no candidate that holds the evidence")
+    return None
 
 
 def find_gold_ids(key: AnswerKey, candidates: Sequence[Candidate]) -> frozenset[str]:
@@ -70,11 +81,11 @@ class GoldTeacher:
 
 @dataclass(kw_only=True, slots=True)
 class ModelTeacher:
-    """A chat model as teacher. A packet with a fault is sent back with it, up to `max_tries` in all; `refused` counts what was given up, by its last fault."""
+    """A chat model as teacher. A packet with a fault is sent back with it, up to `max_tries` in all; `refused` counts what was given up, by why."""
 
     client: ChatClient
     max_tries: int = 3
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
 
     @property
     def name(self) -> str:
@@ -90,12 +101,13 @@ class ModelTeacher:
         hint = _HINT.format(answer=json.dumps(list(key.references), ensure_ascii=False), ids=", ".join(sorted(gold)))
         messages[-1] = {"role": "user", "content": f"{messages[-1]['content']}\n\n{hint}"}
         schema = build_packet_schema(form, list(index_memories(candidates)))
-        fault = ""
+        fault = None
         for _ in range(self.max_tries):
             text = await self.client.chat(messages, schema=schema)
-            fault = find_fault(text, key, candidates, form) or ""
-            if not fault:
+            fault = find_fault(text, key, candidates, form)
+            if fault is None:
                 return parse_packet(text, index_memories(candidates), form).packet
-            messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"This is refused: {fault}. Write the whole object again."}]
-        self.refused[fault] = self.refused.get(fault, 0) + 1
+            request = f"This is refused: {fault.words}. Write the whole object again."
+            messages += [{"role": "assistant", "content": text}, {"role": "user", "content": request}]
+        self.refused[fault.reason if fault is not None else "not asked"] += 1
         return None

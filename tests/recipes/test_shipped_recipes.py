@@ -17,6 +17,11 @@ OPEN = {
     "napmem/grpo.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
     "napmem/async.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
     "memchain/smoke.yaml": ("data.dir=/d",),
+    "napmem/grpo_served.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "reward.reward_model.model_path=/j"),
+    "memchain/tmpo_served.yaml": (
+        *("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
+        "reward.reward_model.model_path=/f",
+    ),
     "memchain/tmpo.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j", "answerer.model=f"),
     "napmem/grpo_lora.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
 }

@@ -1,8 +1,9 @@
 """An adapter that peft prepares leaves the model as it is; merged after training, the plain model says what the adapted one said."""
 
+import json
+
 import pytest
 import torch
-from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from napmem_rl.backend.lora import merge_adapter, prepare_adapter
@@ -11,6 +12,7 @@ from napmem_rl.config.sections import LoraConfig
 from napmem_rl.errors import BackendError, ConfigError
 
 IDS = torch.tensor([[1, 7, 8, 9]])
+LORA = LoraConfig(rank=4, alpha=8, dropout=0.05)
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def logits(model):
 def test_a_trained_adapter_is_merged_into_a_plain_model(model, tmp_path):
     import peft
 
-    prepare_adapter(model, LoraConfig(rank=4, alpha=8, dropout=0.05), tmp_path / "adapter")
+    prepare_adapter(model, LORA, tmp_path / "adapter")
     config = peft.LoraConfig.from_pretrained(tmp_path / "adapter")
     assert (config.r, config.lora_alpha, config.lora_dropout) == (4, 8, 0.05)
     adapted = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), tmp_path / "adapter")
@@ -38,20 +40,25 @@ def test_a_trained_adapter_is_merged_into_a_plain_model(model, tmp_path):
         for name, parameter in adapted.named_parameters():
             if "lora_B" in name:
                 parameter.fill_(0.05)
-    (tmp_path / "trained").mkdir()
-    save_file({name: tensor.contiguous().clone() for name, tensor in adapted.state_dict().items()}, tmp_path / "trained" / "model.safetensors")
-    merge_adapter(tmp_path / "trained", model=model, adapter=tmp_path / "adapter", out=tmp_path / "merged")
-    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
-    assert torch.allclose(logits(merged), logits(adapted), atol=1e-5) and not torch.allclose(
-        logits(merged), logits(AutoModelForCausalLM.from_pretrained(model))
-    )
+    adapted.save_pretrained(tmp_path / "trained")
+    merged = AutoModelForCausalLM.from_pretrained(merge_adapter(tmp_path / "trained", lora=LORA, model=model, out=tmp_path / "merged"))
+    assert torch.allclose(logits(merged), logits(adapted), atol=1e-5)
+    assert not torch.allclose(logits(merged), logits(AutoModelForCausalLM.from_pretrained(model)))
+    again = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), tmp_path / "merged" / "adapter")
+    assert torch.allclose(logits(again), logits(adapted), atol=1e-6)
     assert (tmp_path / "merged" / "chat_template.jinja").is_file() or "chat_template" in (tmp_path / "merged" / "tokenizer_config.json").read_text()
 
 
-def test_an_export_without_the_adapter_is_an_error(model, tmp_path):
-    prepare_adapter(model, LoraConfig(rank=4), tmp_path / "adapter")
-    with pytest.raises(BackendError, match="lacks 14 tensors of the adapter"):
-        merge_adapter(model, model=model, adapter=tmp_path / "adapter", out=tmp_path / "merged")
+def test_an_adapter_that_is_missing_or_of_another_scale_is_an_error(model, tmp_path):
+    """verl's merger writes alpha 0 where it finds no note of it: such an adapter would add nothing, silently."""
+    with pytest.raises(BackendError, match="is not the one that was asked for"):
+        merge_adapter(tmp_path / "nowhere", lora=LORA, model=model, out=tmp_path / "merged")
+    prepare_adapter(model, LORA, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"lora_alpha": 0}))
+    with pytest.raises(BackendError, match=r"got \(4, 0\); expected \(4, 8\)"):
+        merge_adapter(tmp_path / "adapter", lora=LORA, model=model, out=tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
 
 
 def test_layers_that_are_not_there_are_named(model, tmp_path):

@@ -79,7 +79,17 @@ def test_a_model_whose_packets_stay_wrong_gives_none_and_is_counted():
     foreign = render_packet(write(GoldTeacher())).replace("msg:5", "msg:77")
     teacher = ModelTeacher(client=ScriptedChat("no", foreign), max_tries=2)
     assert write(teacher) is None
-    assert [("foreign_id" in fault, count) for fault, count in teacher.refused.items()] == [(True, 1)]
+    assert teacher.refused == {"foreign_id": 1}
+
+
+def test_what_was_left_out_is_counted_by_why():
+    pairs = [(TASK, KEY)] * 3 + [(TASK, AnswerKey(task_id="t", references=("x",), evidence_ids=("msg:70",)))]
+    good = render_packet(write(GoldTeacher()))
+    misses = render_packet(write(GoldTeacher(), key=AnswerKey(task_id="t", references=("x",), evidence_ids=("msg:9",))))
+    taught = teach(pairs, lambda task: CANDIDATES, ModelTeacher(client=ScriptedChat("no", good, misses), max_tries=1), FULL)
+    assert len(taught.rows) == 1 and taught.left_out["the evidence is not among the candidates"] == 1
+    refused = {why: number for why, number in taught.left_out.items() if "refused" in why}
+    assert sorted(refused.values()) == [1, 1] and any("misses_the_evidence" in why for why in refused)
 
 
 def test_rows_hold_the_boundary_the_reference_and_how_the_reward_is_computed(tmp_path):

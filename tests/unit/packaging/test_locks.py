@@ -57,6 +57,12 @@ def test_the_lock_with_vllm_differs_from_the_one_without_only_where_vllm_asks_fo
     assert {package for package in plain if plain[package] != with_vllm[package]} == {"fastapi", "setuptools"}
 
 
+def test_the_lock_of_deepspeed_holds_what_the_extra_adds_and_nothing_that_another_lock_holds() -> None:
+    added = read_lock("constraints-deepspeed.txt")
+    assert added["deepspeed"] == read_setup()["deepspeed"]
+    assert not set(added) & set(read_lock("constraints-cpu.txt")) and not set(added) & FORBIDDEN
+
+
 def test_pins_of_setup_agree_with_the_locks() -> None:
     locks = [read_lock(name) for name in LOCKS]
     for package, version in read_setup().items():
