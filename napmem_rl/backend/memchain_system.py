@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,18 +16,19 @@ from napmem_rl.config.sections import AgentConfig, AnswererConfig, JudgeConfig, 
 from napmem_rl.data.packet_rows import CANDIDATES
 from napmem_rl.evals.metrics import Facts
 from napmem_rl.llm.base import Generate
-from napmem_rl.rewards.judge import build_judge
+from napmem_rl.llm.served import ServedEndpoint
+from napmem_rl.rewards.judge import build_judge, check_judge
 from napmem_rl.schema import AnswerKey, ScoredTrajectory, Task, Trajectory
-from napmem_rl.systems.memchain.answer_models import build_answer_model
+from napmem_rl.systems.memchain.answer_models import build_answer_model, check_answer_model
 from napmem_rl.systems.memchain.candidate_file import find_candidates, load_candidates, parse_candidates
 from napmem_rl.systems.memchain.candidates import BankViews, Candidate, CandidateConfig, retrieve_candidates
 from napmem_rl.systems.memchain.config import InvalidActions, RewardSettings
 from napmem_rl.systems.memchain.episode import PacketEpisode, run_episode, score_episode
-from napmem_rl.systems.memchain.facts import HAS_EVIDENCE, PARSED, compute_packet_facts, state_identity
+from napmem_rl.systems.memchain.facts import HAS_EVIDENCE, PARSED, compute_packet_facts, count_costs, state_identity
 from napmem_rl.systems.memchain.packet import FORMS, PacketForm
+from napmem_rl.systems.memchain.rendering import render_episode
 
 MAX_HELD = 512  # tasks whose candidates are kept: all samples of a group have the same
-from napmem_rl.systems.memchain.rendering import render_episode
 MAX_VIEWS = 32  # banks with their searches
 
 
@@ -91,9 +93,9 @@ class MemChainPlayer:
 
     def __init__(self, settings: JobSettings, banks: BankCache, count_tokens: Callable[[str], int]) -> None:
         self._source, self._form = CandidateSource(settings.memchain, banks), build_form(settings.memchain)
+        self._count_tokens = count_tokens
 
     async def play(self, task: Task, row: Mapping[str, Any], generate: Generate) -> PacketEpisode:
-        self._count_tokens = count_tokens
         """See `Player`. Nothing is asked a second time in training (Algorithm 1, line 5 is for evaluation)."""
         started = time.perf_counter()
         candidates = await self._source.find(task, row)
@@ -106,13 +108,14 @@ class MemChainPlayer:
 class MemChainScorer:
     """A `Scorer`: the frozen answer model, the judge, and the pure signals. A failure of either is an abstention."""
 
-    def __init__(self, judge: JudgeConfig, memchain: MemChainConfig, answerer: AnswererConfig) -> None:
-        self._judge, self._answerer = build_judge(judge), build_answer_model(answerer)
+    def __init__(self, judge: JudgeConfig, memchain: MemChainConfig, answerer: AnswererConfig, served: ServedEndpoint | None = None) -> None:
+        self._judge, self._answerer = build_judge(judge, served), build_answer_model(answerer, served)
         self._settings, self._form = build_reward_settings(memchain), build_form(memchain)
         self.name = self._judge.name
 
     async def score(self, played: PacketEpisode, key: AnswerKey) -> tuple[ScoredTrajectory, Facts]:
         """See `score_episode` and `compute_packet_facts`."""
+        started = time.perf_counter()
         scored, _ = await score_episode(played, key, answerer=self._answerer, judge=self._judge, settings=self._settings, form=self._form)
         timed = dataclasses.replace(played, costs=dataclasses.replace(played.costs, answer_s=time.perf_counter() - started))
         return scored, compute_packet_facts(scored, timed, key)
@@ -121,7 +124,6 @@ class MemChainScorer:
         """See `Scorer`."""
         await check_judge(self._judge)
         await check_answer_model(self._answerer)
-        started = time.perf_counter()
 
 
 class MemChainSystem:
@@ -133,9 +135,11 @@ class MemChainSystem:
         """See `System`."""
         return MemChainPlayer(settings, banks, count_tokens)
 
-    def build_scorer(self, judge: JudgeConfig, agent: AgentConfig, memchain: MemChainConfig, answerer: AnswererConfig) -> MemChainScorer:
+    def build_scorer(
+        self, judge: JudgeConfig, agent: AgentConfig, memchain: MemChainConfig, answerer: AnswererConfig, served: ServedEndpoint | None = None
+    ) -> MemChainScorer:
         """See `System`."""
-        return MemChainScorer(judge, memchain, answerer)
+        return MemChainScorer(judge, memchain, answerer, served)
 
     def trajectory_of(self, played: PacketEpisode) -> Trajectory:
         """Its one turn; the final answer is the evidence."""
