@@ -122,7 +122,9 @@ def _find_differences(rows_a: Sequence[ScoreRow], rows_b: Sequence[ScoreRow]) ->
         if own - other:
             yield f"{len(own - other)} questions are in {side} alone, such as {min(own - other)}"
     judges = [", ".join(sorted({row.judge for row in rows} - {""})) or "nobody" for rows in (rows_a, rows_b)]
-    if judges[0] != judges[1]:
+    if judges[0] == judges[1] and judges[0] != "nobody":
+        yield f"judged by {judges[0]} on both sides"
+    elif judges[0] != judges[1]:
         yield f"judged by {judges[0]} in A and by {judges[1]} in B: the scores `judge` do not compare"
 
 

@@ -20,6 +20,7 @@ from napmem_rl.schema import AnswerKey, AnswerKind
 
 RECALL_AT = (1, 5, 10, 20)
 RECALL, SESSION_RECALL = "recall", "session_recall"
+SESSION_METRICS = (SESSION_RECALL, *(f"{SESSION_RECALL}@{k}" for k in RECALL_AT))
 EVIDENCE_RECALL, EVIDENCE_HIT = "evidence_recall", "evidence_hit"
 UNKNOWN_EVIDENCE = "its gold evidence is not known"
 UNANSWERABLE = "unanswerable: there is no evidence to find"

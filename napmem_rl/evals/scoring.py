@@ -7,7 +7,7 @@ What an attempt is worth:
   wrong.
 - It failed by the system's doing (`error_llm`, `error_tool`): nothing is scored, and never 0.
 
-A judge that gives no verdict leaves its score absent.
+A judge that gives no verdict leaves its score absent; so does one that cannot judge a kind of question at all, whatever the policy said.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from napmem_rl.errors import DataError, JudgeError
+from napmem_rl.errors import BankError, DataError, JudgeError
 from napmem_rl.evals.result_rows import AnswerRow, ScoreRow
-from napmem_rl.evals.retrieval_metrics import score_retrieval
+from napmem_rl.evals.retrieval_metrics import SESSION_METRICS, score_retrieval
 from napmem_rl.evals.text_metrics.locomo_f1 import find_category
 from napmem_rl.evals.text_metrics.pairs import Pair
 from napmem_rl.evals.text_metrics.registry import LoadedMetrics, MetricName
 from napmem_rl.evals.trajectory_rows import read_trajectory
-from napmem_rl.rewards.judge import Judge
+from napmem_rl.rewards.judge import Judge, LexicalJudge
 from napmem_rl.schema import AnswerKey, AnswerKind, Status, Task
 
 JUDGE = "judge"  # name of the judge's score: 1 correct, 0 not
@@ -97,7 +97,7 @@ async def score_answers(
     async def score_one(case: _Case, scores: dict[str, float], absent: dict[str, str]) -> ScoreRow:
         nonlocal finished
         if metrics.has_recall and not case.status.is_ours:
-            found, missing = score_retrieval(case.answer, case.key, find_sessions(case.task.bank_id) if find_sessions is not None else None)
+            found, missing = _score_evidence(case, find_sessions)
             scores, absent = scores | found, absent | missing
         reason = ""
         if judge is not None:
@@ -218,17 +218,37 @@ def _score_texts(cases: Sequence[_Case], metrics: LoadedMetrics) -> list[tuple[d
     return table
 
 
+def _score_evidence(case: _Case, find_sessions: Callable[[str], Mapping[str, str]] | None) -> tuple[dict[str, float], dict[str, str]]:
+    """(scores, absent) of what the policy read; of a bank that is gone by now the figures by sessions are absent."""
+    try:
+        sessions = find_sessions(case.task.bank_id) if find_sessions is not None else None
+    except BankError as error:
+        scores, absent = score_retrieval(case.answer, case.key)
+        return scores, absent | dict.fromkeys(SESSION_METRICS, f"its bank cannot be opened: {error.message}")
+    return score_retrieval(case.answer, case.key, sessions)
+
+
 async def _ask_judge(judge: Judge, case: _Case) -> tuple[float | str, str]:
     """(1, 0, or why there is no score; the reason in words)."""
     if case.status.is_ours:
         return _OURS.format(status=case.status), ""
     if case.final_answer is None:
-        return 0.0, f"no answer: {case.status}"
+        return _judge_silence(judge, case)
     try:
         verdict = await judge.judge(case.task, case.key, case.final_answer)
     except JudgeError as error:
         return _NO_VERDICT, error.message
     return float(verdict.is_correct), verdict.reason
+
+
+def _judge_silence(judge: Judge, case: _Case) -> tuple[float | str, str]:
+    """A missing answer is wrong, unless the judge could not have judged any: a mean over those alone that gave no answer would be 0 whatever the policy does."""
+    if isinstance(judge, LexicalJudge):
+        try:
+            judge.decide(case.task, case.key, "")
+        except JudgeError as error:
+            return _NO_VERDICT, error.message
+    return 0.0, f"no answer: {case.status}"
 
 
 def _score_corpus(compute: Callable[[Sequence[Pair]], float], pairs: Sequence[Pair]) -> CorpusScore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from napmem_rl.evals.packet_tables import list_packet_tables
 from napmem_rl.evals.summary import COSTS, sort_metrics
 
 Summary = Mapping[str, Any]
+FEW_GROUPS = 10  # a percentile bootstrap over fewer covers less than it says
 COST_NAMES = {
     "prompt_tokens": "prompt tokens",
     "completion_tokens": "completion tokens",
@@ -49,6 +51,16 @@ def describe_policy(summary: Summary) -> list[str]:
     return [f"{name}: {value}" for name, value in summary["policy"]["facts"].items() if value not in (None, "", {}, [])]
 
 
+def list_absent(scores: Summary) -> list[str]:
+    """Why metrics have no value, and of how many answers; "it does not fit" of the unanswerable questions is left out, since it says nothing."""
+    counts: Counter[str] = Counter()
+    for part, found in (("overall", scores["overall"]), ("unanswerable", scores["unanswerable"])):
+        for metric, summary in found.items():
+            if part == "overall" or summary["interval"] is not None or metric == "judge":
+                counts.update({f"{metric}: {reason}": count for reason, count in summary["absent"].items()})
+    return [f"{line} ({count})" for line, count in sorted(counts.items())]
+
+
 def _lines(summary: Summary) -> Iterator[str]:
     yield f"# {summary['policy']['name']}"
     yield ""
@@ -73,6 +85,9 @@ def _benchmark(name: str, part: Summary) -> Iterator[str]:
         yield f"- {count} not asked: {reason}"
     scores = part["scores"]
     yield from _scores(scores["overall"])
+    num_groups = max((found["interval"]["num_users"] for found in scores["overall"].values() if found["interval"]), default=0)
+    if 1 < num_groups < FEW_GROUPS:
+        yield from ("", f"{num_groups} groups are few: such intervals are narrower than they should be.")
     yield from _table(("over all answers at once", "value", "n", "absent"), [_corpus_row(*item) for item in part["corpus"].items()])
     yield from _categories("By category", scores["by_category"])
     if scores["unanswerable"]:
@@ -80,8 +95,8 @@ def _benchmark(name: str, part: Summary) -> Iterator[str]:
         yield from _scores(scores["unanswerable"])
     if scores["num_labelled"]:
         yield from ("", f"{scores['num_labelled']:,} answers have an audited label; the reference of {scores['num_known_wrong']:,} is known to be wrong.")
-    absent = {f"{metric}: {reason} ({count})" for metric, found in scores["overall"].items() for reason, count in found["absent"].items()}
-    yield from ("", *(f"- absent: {line}" for line in sorted(absent))) if absent else ()
+    absent = list_absent(scores)
+    yield from ("", *(f"- absent: {line}" for line in absent)) if absent else ()
     yield from _cost(part)
     yield from _tool_use(part)
     for title, head, rows in list_packet_tables(part["packets"]):
@@ -108,7 +123,7 @@ def _corpus_row(metric: str, found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _categories(title: str, by_category: Mapping[str, Any]) -> Iterator[str]:
-    """One row a category, one column a metric; ranks and sessions are in summary.json."""
+    """One row a category, one column a metric, with its own n where some answers lack it; ranks and sessions are in summary.json."""
     metrics = sort_metrics(metric for found in by_category.values() for metric, value in found.items() if value["interval"])
     metrics = [metric for metric in metrics if "@" not in metric and not metric.startswith("session")]
     if not metrics:
@@ -116,7 +131,9 @@ def _categories(title: str, by_category: Mapping[str, Any]) -> Iterator[str]:
     rows = []
     for category, found in by_category.items():
         values = [found[metric]["interval"] if metric in found else None for metric in metrics]
-        rows.append((category, str(max((value["num_values"] for value in values if value), default=0)), *map(show_interval, values)))
+        most = max((value["num_values"] for value in values if value), default=0)
+        fewer = [f" (n {value['num_values']})" if value and value["num_values"] < most else "" for value in values]
+        rows.append((category, str(most), *(show_interval(value) + short for value, short in zip(values, fewer, strict=True))))
     yield from ("", f"{title}:")
     yield from _table(("category", "n", *metrics), rows)
 

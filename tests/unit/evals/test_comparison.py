@@ -51,6 +51,7 @@ def test_differences_are_over_shared_questions_and_the_rest_is_named(sides: tupl
 def test_the_command_prints_a_table_or_json(sides: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", *map(str, sides)]) == 0
     text = capsys.readouterr().out
+    assert "judged by lexical on both sides" in text
     assert "A: first" in text and "+0.667" in text and "n pairs" in text
     assert cli.main(["compare", *map(str, sides), "--json", "--metric", "judge"]) == 0
     assert len(json.loads(capsys.readouterr().out)["rows"]) == 4

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from napmem_rl.errors import DataError, JudgeError
+from napmem_rl.errors import BankError, DataError, JudgeError
 from napmem_rl.evals.aggregate_scores import summarise_scores
 from napmem_rl.evals.result_rows import AnswerRow, ScoreRow
 from napmem_rl.evals.scoring import JUDGE, check_audit, load_audit, score_answers, score_corpus
@@ -101,6 +101,13 @@ async def test_a_judge_without_a_verdict_leaves_the_score_absent_and_never_zero(
     assert summary.absent == {"the judge gave no verdict": 1}
 
 
+async def test_a_judge_that_cannot_judge_rubrics_says_nothing_of_those_without_an_answer_either() -> None:
+    answers = [answer("r", "likes tea"), answer("r", None, sample=1)]
+    rows = await score(answers, dict([key("r", "recalls that she likes tea", kind=AnswerKind.RUBRIC)]))
+    assert [row.absent[JUDGE] for row in rows] == ["the judge gave no verdict"] * 2 and all("rubric" in row.verdict_reason for row in rows)
+    assert summarise_scores(rows).overall[JUDGE].interval is None, "a mean over the missing answers alone would be 0"
+
+
 async def test_without_a_judge_nothing_is_said_of_verdicts() -> None:
     (row,) = await score([answer("t", "Oslo")], dict([key("t", "Oslo")]), judge=None)
     assert JUDGE not in row.scores and JUDGE not in row.absent and row.judge == "" and row.scores["exact_match"] == 1.0
@@ -110,6 +117,15 @@ async def test_recall_by_sessions_needs_the_banks() -> None:
     keys = dict([key("t", "Oslo", evidence_ids=("msg:2",))])
     (row,) = await score([answer("t", "Oslo")], keys, find_sessions=lambda bank_id: {"msg:1": f"{bank_id}-s1", "msg:2": f"{bank_id}-s1"})
     assert (row.scores["evidence_recall"], row.scores["session_recall@1"]) == (0.0, 1.0)
+
+
+async def test_of_a_bank_that_is_gone_the_figures_by_sessions_are_absent_and_all_others_there() -> None:
+    def find_sessions(bank_id: str) -> Mapping[str, str]:
+        raise BankError.of(f"bank {bank_id}", "is not there")
+
+    (row,) = await score([answer("t", "Oslo")], dict([key("t", "Oslo", evidence_ids=("msg:1",))]), find_sessions=find_sessions)
+    assert (row.scores["recall@5"], row.scores[JUDGE]) == (1.0, 1.0)
+    assert row.absent["session_recall@5"] == row.absent["session_recall"] == "its bank cannot be opened: bank bank: is not there"
 
 
 async def test_answers_that_do_not_belong_to_the_questions_are_an_error() -> None:

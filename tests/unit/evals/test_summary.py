@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -99,7 +100,16 @@ def test_the_text_shows_intervals_counts_calibration_and_what_is_missing(benchma
     text = render_markdown(make_summary(make_result(benchmark)))
     assert "| judge | 0.500 [" in text and "| 4 | 2 |" in text and "false accepts 0.0%" in text and "Not complete" in text
     assert "6 of 8 attempts answered; 1 failed by our doing and are not scored; 1 could not be asked." in text
+    assert "2 groups are few: such intervals are narrower than they should be." in text and "- absent: judge: the judge gave no verdict (1)" in text
     assert "Unanswerable questions (1), which are not in the table above" in text and "- 1 not asked: bank: gone" in text
+
+
+def test_a_figure_of_fewer_answers_than_others_of_its_row_says_so(benchmark: Benchmark) -> None:
+    result = make_result(benchmark)
+    words = {"q:0:1": {"judge": 0.0, "token_f1": 0.5}, "q:1:1": {"token_f1": 0.5}}
+    scores = [dataclasses.replace(make_score(task_id, None), scores=given) for task_id, given in words.items()]
+    text = render_markdown(make_summary(dataclasses.replace(result, scores=scores)))
+    assert "| place | 2 | 0.000 [one group] (n 1) | 0.500 [0.500, 0.500] |" in text
 
 
 def test_known_wrong_references_stand_beside_all(benchmark: Benchmark) -> None:
