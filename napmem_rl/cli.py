@@ -9,6 +9,8 @@
     napmem bank log DIR               the versions of a bank, newest first
     napmem bank diff DIR V1 V2        messages, records, tracks and profile that changed from one version to a later one
     napmem bank checkout DIR V --out NEWDIR   a version as a bank of its own
+    napmem forget BANK ITEM_ID …      messages, and all that rests on them, gone from every level, version and index of a bank
+    napmem correct BANK ITEM_ID TEXT  a record or a statement of the profile put right
     napmem judge calibrate            how often a judge is wrong, on a built-in set of answers
     napmem judge agreement --labels FILE      accuracy, F1 and kappas of raters and a judge
     napmem audit-reward memchain      what a reward pays, on packets of known worth
@@ -36,6 +38,7 @@ from napmem_rl.cli_ask import add_ask_commands
 from napmem_rl.cli_audit import add_audit_commands
 from napmem_rl.cli_bank import add_bank_commands
 from napmem_rl.cli_compare import add_compare_command
+from napmem_rl.cli_forget import add_forget_commands
 from napmem_rl.cli_import import add_import_command
 from napmem_rl.cli_judge import add_judge_commands
 from napmem_rl.cli_ledger import add_ledger_commands
@@ -67,6 +70,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="napmem", description="Look into memory banks and finished runs.")
     areas = parser.add_subparsers(required=True, metavar="AREA")
     add_bank_commands(areas)
+    add_forget_commands(areas)
     add_score_commands(areas)
     add_compare_command(areas)
     add_replay_commands(areas)

@@ -101,6 +101,12 @@ def plan_forgetting(
     return run_to_end(_Planning(bank, commits, messages, additions).plan(selectors.kinds, make_writer))
 
 
+def look(path: Path, selectors: Selectors, make_writer: MakeWriter | None) -> ForgetPlan | None:
+    """What `forget` would do; nothing is changed."""
+    path = Path(path)
+    return plan_forgetting(MemoryBank.open(path), list_versions(path), selectors, make_writer)
+
+
 class _Planning:
     """The steps of `plan_forgetting`."""
 
@@ -213,7 +219,7 @@ def forget(
     Raises:
         BankError: the bank is broken, being written, or of another version. Nothing was changed, as after any failure before the switch.
     """
-    path = Path(path)
+    path = Path(path).resolve()  # a link to a bank stays one
     list_versions(path)  # raises where this is no bank
     lock = BankLock.acquire(path, path.name)
     try:

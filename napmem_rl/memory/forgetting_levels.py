@@ -32,6 +32,7 @@ class Remains:
         tracks, profile: reduced.
         lost_ids: records that are gone, or that say something else now.
         gone_ids: those of them that are gone.
+        new_ids: records that were not there before.
         orphan_ids: messages that lost records rested on, but for those that what they say now rests on: to be drawn from again.
         reduced_ids, dropped_ids: tracks, and the profile.
         revised_ids: live records that tracks and profile are to take in again.
@@ -42,10 +43,16 @@ class Remains:
     profile: Profile
     lost_ids: tuple[str, ...]
     gone_ids: tuple[str, ...]
+    new_ids: tuple[str, ...]
     orphan_ids: tuple[str, ...]
     reduced_ids: tuple[str, ...]
     dropped_ids: tuple[str, ...]
     revised_ids: tuple[str, ...]
+
+    @property
+    def changed_ids(self) -> tuple[str, ...]:
+        """Records that are there and say something else."""
+        return tuple(record_id for record_id in self.lost_ids if record_id not in self.gone_ids)
 
 
 def is_correction(message_id: str) -> bool:
@@ -140,6 +147,7 @@ def compute_remains(before: Snapshot, revisions: Sequence[RecordRevision], forgo
         profile=profile,
         lost_ids=lost,
         gone_ids=gone,
+        new_ids=tuple(record_id for record_id in new if record_id not in old),
         orphan_ids=orphan_ids,
         reduced_ids=tuple(reduced),
         dropped_ids=tuple(dropped),
