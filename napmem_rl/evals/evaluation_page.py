@@ -13,11 +13,13 @@ from typing import Any
 
 from napmem_rl.evals.answer_log import is_error
 from napmem_rl.evals.evaluation_plots import Point, region, render_bars, render_scatter, render_shares
+from napmem_rl.evals.packet_block import render_packet_block
 from napmem_rl.evals.packet_tables import list_packet_tables
 from napmem_rl.evals.result_rows import AnswerRow, ScoreRow
 from napmem_rl.evals.summary import BenchmarkResult, find_main_metric, sort_metrics
 from napmem_rl.evals.summary_text import COST_NAMES, describe_counts
 from napmem_rl.report.page import hash_source, read_asset
+from napmem_rl.systems.memchain.rendering import PACKET
 
 MAX_QUESTIONS = 400  # of a benchmark, in the page
 _MAX_TEXT = 2000
@@ -235,7 +237,8 @@ def _question(row: AnswerRow, score: ScoreRow | None, metric: str | None) -> str
     listed = "".join(f"<dt>{name}</dt><dd>{_text(text[:_MAX_TEXT])}</dd>" for name, text in facts if text)
     failed = " (our failure)" if is_error(row) else ""
     head = f'<span class="mark {kind}">{mark}</span><span>{_text(trajectory["question"][:300])}{failed}</span>'
-    return f'<details class="question"><summary>{head}</summary><dl>{listed}</dl></details>'
+    packet = render_packet_block(row.details[PACKET]) if PACKET in row.details else ""
+    return f'<details class="question"><summary>{head}</summary><dl>{listed}</dl>{packet}</details>'
 
 
 def _hits(row: AnswerRow, score: ScoreRow) -> str:

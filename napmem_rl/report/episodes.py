@@ -131,6 +131,7 @@ def shape_episode(raw: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
         "judge": _text(raw.get("judge")),
         "version": _number(raw.get("policy_version")),
         "turns": [_shape_turn(_mapping(turn)) for turn in raw["turns"]],
+        "packet": _shape_packet(raw["packet"]) if isinstance(raw.get("packet"), Mapping) else None,
     }
 
 
@@ -142,6 +143,28 @@ def _shape_turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         "response_tokens": _number(turn.get("num_response_tokens")),
         "calls": [_shape_call(_mapping(call)) for call in _list(turn.get("calls"))],
     }
+
+
+def _shape_packet(packet: Mapping[str, Any]) -> dict[str, Any]:
+    """MemChain's packet (`systems/memchain/rendering.py`): what was read, written and made of it."""
+    plan = packet.get("plan")
+    candidates = [_mapping(item) for item in _list(packet.get("candidates"))]
+    actions = [_mapping(item) for item in _list(packet.get("actions"))]
+    return {
+        "candidates": [{name: _text(item.get(name)) for name in ("id", "time", "speaker", "text")} for item in candidates],
+        "plan": None if not isinstance(plan, Mapping) else {_text(name): _text(value) for name, value in plan.items()},
+        "trace": [_shape_entry(_mapping(item), "role", "statement", "relation") for item in _list(packet.get("trace"))],
+        "actions": [_shape_entry(item, "action", "rationale", "statement") for item in actions],
+        "evidence": [_shape_entry(_mapping(item), "statement") for item in _list(packet.get("evidence"))],
+        "origin": _text(packet.get("evidence_origin")),
+        "removed": [_text(_mapping(item).get("why")) for item in _list(packet.get("removed"))],
+        "faults": [_text(fault) for fault in _list(packet.get("faults"))],
+        "facts": {_text(name): _number(value) for name, value in _mapping(packet.get("facts")).items()},
+    }
+
+
+def _shape_entry(item: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {"ids": [_text(item_id) for item_id in _list(item.get("ids"))]} | {name: _text(item.get(name)) for name in names}
 
 
 def _shape_call(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,41 +8,19 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from napmem_rl.evals.metrics import Metric
+from napmem_rl.report.charts import STACK, Chart
 from napmem_rl.report.episodes import TRAIN, VALIDATION, Entry
+from napmem_rl.report.packet_charts import build_packet_charts
 from napmem_rl.report.run_data import Metrics
 from napmem_rl.schema import Level, Status
 
-LINE, STACK = "line", "stack"
 MAX_POINTS = 2000  # steps of a curve; more are thinned
 DIGITS = 5
 FACT, _TIMING = "napmem/", "timing_s/"
 _OUTSIDE_STEP = ("timing_s/testing",)  # validation comes after a step, not within
-
-
-@dataclass(kw_only=True, slots=True)
-class Chart:
-    """One chart. `series` holds (label, values by step); `lines` are horizontal marks (label, value)."""
-
-    name: str
-    title: str
-    about: str  # one sentence for people
-    kind: str = LINE
-    unit: str = ""
-    is_log: bool = False
-    low: float | None = None  # ends of the value axis that are always shown
-    high: float | None = None
-    series: list[tuple[str, list[float | None]]] = field(default_factory=list)
-    lines: list[tuple[str, float]] = field(default_factory=list)
-    from_episodes: bool = False  # counted from trajectories, because no metrics were logged
-
-    def add(self, label: str, values: Sequence[float | None]) -> None:
-        """Add a curve, unless it has no value at all."""
-        if any(value is not None for value in values):
-            self.series.append((label, list(values)))
 
 
 def build_charts(metrics: Metrics) -> list[Chart]:
@@ -50,6 +28,7 @@ def build_charts(metrics: Metrics) -> list[Chart]:
     charts = [
         *_reward_charts(metrics),
         *_tool_charts(metrics),
+        *build_packet_charts(metrics.column),
         _phase_chart(metrics),
         *_loss_charts(metrics),
         _mismatch_chart(metrics),
@@ -114,6 +93,7 @@ def _loss_charts(metrics: Metrics) -> list[Chart]:
     cuts.add("turn at its limit", fact(Metric.TRUNCATED_TURN))
     cuts.add("no room in the context", fact(Metric.TRUNCATED_CONTEXT))
     cuts.add("tool result cut", fact(Metric.CUT_RESULT_RATE))
+    cuts.add("as long as the longest of its batch may be (verl's clip ratio)", metrics.column("response_length/clip_ratio"))
     groups = Chart(name="groups", title="Groups", about="Kept ones train; those with equal rewards give no gradient; dropped ones had too few rows.", low=0)
     groups.add("kept", metrics.column("napmem/kept_groups"))
     groups.add("equal rewards", metrics.column("napmem/zero_variance_groups"))
@@ -143,6 +123,7 @@ def _mismatch_chart(metrics: Metrics) -> Chart:
 def _update_charts(metrics: Metrics) -> list[Chart]:
     """What the optimiser did."""
     specs = (
+        ("loss", "Loss", "Of the policy, and the KL to the reference where one is used.", "", ("actor/pg_loss", "actor/kl_loss")),
         ("entropy", "Entropy of the policy", "A fall to zero means that sampling has stopped exploring.", "nats", ("actor/entropy",)),
         ("grad", "Gradient norm", "Before clipping.", "", ("actor/grad_norm",)),
         ("clip", "Policy update", "Share of clipped tokens, and KL between the policy before and after.", "", ("actor/pg_clipfrac", "actor/ppo_kl")),

@@ -30,7 +30,7 @@ from napmem_rl.report.summary_table import build_summary_table
 DEFAULT_NAME = "report.html"
 MAX_EPISODES = ReportConfig().max_trajectories
 MAX_PROBLEMS = 50
-_SCRIPTS = ("dom.js", "charts.js", "memories.js", "viewer.js", "episode.js", "main.js")
+_SCRIPTS = ("dom.js", "charts.js", "memories.js", "viewer.js", "packet.js", "episode.js", "main.js")
 _EDGE_STEPS = 5  # steps whose mean a tile shows
 
 

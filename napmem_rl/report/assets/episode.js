@@ -19,7 +19,7 @@ function buildEpisode(viewer, episode, siblings) {
     why ? el("p", { class: "turn-error" }, marked(why, words)) : null,
     list(facts),
     el("details", { class: "origin" }, el("summary", {}, "Where it comes from"), list(origin)));
-  return [head, buildSteps(viewer, episode), ...episode.turns.map((turn, number) => buildTurn(viewer, episode, turn, number, words))];
+  return [head, episode.packet ? buildPacket(episode.packet, words) : null, buildSteps(viewer, episode), ...episode.turns.map((turn, number) => buildTurn(viewer, episode, turn, number, words))].filter(Boolean);
 }
 
 // The whole episode at a glance: one button a turn.

@@ -24,6 +24,7 @@ RETRIEVAL_S, PACKET_S, ANSWER_S = "retrieval_s", "packet_s", "answer_s"  # secon
 ACTIONS = "actions/{action}"  # of one packet
 ACTIONS_OF_CATEGORY = "actions/{category}/{action}"
 FAULTS = "faults/{reason}"
+CUT_TURN, CUT_CONTEXT = "truncated/turn", "truncated/context"  # shares of packets that the length limit cut, and of questions without room for one
 
 
 def state_identity(scored: ScoredTrajectory, key: AnswerKey) -> dict[str, Any]:
@@ -56,6 +57,8 @@ def measure_packet(episode: PacketEpisode) -> dict[str, float]:
         packet = episode.parsed.packet
         counts = Counter(action.action for action in packet.actions) if packet is not None else Counter()
         facts |= {PARSED: not episode.parsed.is_failure, HAS_EVIDENCE: bool(evidence), ASKED_AGAIN: episode.first_turn is not None}
+        is_cut, has_text = episode.trajectory.status is Status.TRUNCATED, any(turn.text for turn in episode.trajectory.turns)
+        facts |= {CUT_TURN: is_cut and has_text, CUT_CONTEXT: is_cut and not has_text}
         facts |= {ACTIONS.format(action=action): counts[action] for action in Action}
         facts |= {FAULTS.format(reason=reason): count for reason, count in episode.parsed.count_reasons().items()}
     return {name: float(value) for name, value in facts.items()}
