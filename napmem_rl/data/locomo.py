@@ -15,6 +15,7 @@ are not what they seem:
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +23,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from napmem_rl.data.published_file import iterate_objects, read_field
 from napmem_rl.data.source import Repair, SourceBank, SourceSet
-from napmem_rl.data.splits import read_json
 from napmem_rl.errors import DataError
 from napmem_rl.schema import AnswerKey, AnswerKind, Message, Task
 
@@ -37,6 +38,7 @@ _SETUP_SECONDS = 2  # of a session's start that are left to the setup turn
 _DATE_FORMAT = "%I:%M %p on %d %B, %Y"
 _EVIDENCE_ID = re.compile(r"D:?\s*(\d+)\s*:\s*(\d+)")
 _SESSION_KEY = re.compile(r"session_(\d+)")
+_read = functools.partial(read_field, set_name="LoCoMo")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +57,7 @@ def load_locomo(path: Path | str, *, adversarial: bool = False) -> SourceSet:
     """Read a LoCoMo file.
 
     Args:
-        path: JSON list of conversations as published.
+        path: JSON list of conversations as published, gzipped or not.
         adversarial: keep the questions of category 5.
 
     Returns:
@@ -64,13 +66,10 @@ def load_locomo(path: Path | str, *, adversarial: bool = False) -> SourceSet:
     Raises:
         DataError: missing file, not JSON, not LoCoMo's format, no conversations. The message names the conversation and the field.
     """
-    conversations = read_json(path, f"LoCoMo file {path}")
-    if not isinstance(conversations, list) or not conversations:
-        raise DataError.of(f"LoCoMo file {path}", "not LoCoMo's format", got=conversations, expected="a non-empty JSON list of conversations")
     banks: list[SourceBank] = []
     items: list[tuple[Task, AnswerKey]] = []
     repairs: list[Repair] = []
-    for index, raw in enumerate(conversations):
+    for index, raw in enumerate(iterate_objects(Path(path), f"LoCoMo file {path}")):
         group_id = _read(raw, "sample_id", str, f"LoCoMo file {path}, conversation {index} (counting from 0)")
         what = f"LoCoMo file {path}, conversation {group_id}"
         if any(bank.group_id == group_id for bank in banks):
@@ -203,7 +202,7 @@ def _read_key(raw: Any, index: int, group_id: str, turn_ids: set[str], adversari
         return None
     asked = _read(raw, "question", str, what)
     note = _Notes(repairs, group_id, f"question {index}")
-    references = NOT_MENTIONED if category == ADVERSARIAL else _read_references(raw, note)
+    references = NOT_MENTIONED if category == ADVERSARIAL else _read_references(raw, what, note)
     listed = raw.get("evidence") or []
     evidence, done = repair_evidence(listed if isinstance(listed, list) else [listed], turn_ids)
     for kind, before, after in done:
@@ -216,11 +215,11 @@ def _read_key(raw: Any, index: int, group_id: str, turn_ids: set[str], adversari
     return AnswerKey(task_id=f"{group_id}:{index}", references=references, evidence_ids=evidence_ids, kind=kind)
 
 
-def _read_references(raw: Mapping[str, Any], note: _Notes) -> tuple[str, ...]:
+def _read_references(raw: Mapping[str, Any], what: str, note: _Notes) -> tuple[str, ...]:
     """The published answer as text; empty where there is none."""
-    answer = raw.get("answer")
-    if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+    if raw.get("answer") is None:
         return ()
+    answer = _read(raw, "answer", (str, int, float), what)
     if not isinstance(answer, str):
         note.add("answer_number", repr(answer), f'"{answer}"')
     text = str(answer).strip()
@@ -259,15 +258,3 @@ class _Notes:
 
     def add(self, kind: str, before: str, after: str) -> None:
         self.repairs.append(Repair(group_id=self.group_id, where=self.where, kind=kind, before=before, after=after))
-
-
-def _read(raw: Any, name: str, kind: type, what: str) -> Any:
-    """A field of an object of the file, of the type it must have."""
-    if not isinstance(raw, dict):
-        raise DataError.of(what, "not LoCoMo's format", got=raw, expected="a JSON object")
-    if name not in raw:
-        raise DataError.of(what, f"not LoCoMo's format: no field {name!r}", got=sorted(raw)[:12])
-    value = raw[name]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise DataError.of(f"{what}, field {name!r}", "not LoCoMo's format: wrong type", got=value, expected=f"a JSON {kind.__name__}")
-    return value

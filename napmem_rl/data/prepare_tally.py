@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from napmem_rl.data.overlap import Fingerprints
+from napmem_rl.data.rows import check_pairs
 from napmem_rl.data.source import DataSource, Repair, SourcePart
 from napmem_rl.data.splits import SPLITS, assign_splits, check_disjoint, hash_assignment, load_split_file, split_items
 from napmem_rl.errors import DataError
@@ -36,7 +37,7 @@ class Tally:
         """The parts of the source, each counted and handed on.
 
         Raises:
-            DataError: a bank id stands twice, a question belongs to no bank, or the source cannot be read.
+            DataError: a bank id stands twice, a question belongs to no bank or cannot be asked, or the source cannot be read.
         """
         for part in self._source.parts():
             for bank in part.banks:
@@ -46,6 +47,8 @@ class Tally:
                 self._num_messages += len(bank.messages)
                 if not self._source.is_generated:
                     self.fingerprints.add(bank.bank_id, bank.group_id, bank.messages)
+            if part.items:
+                check_pairs(f"of {self._source.name}", part.items)
             self.items += part.items
             self.repairs += part.repairs
             yield part

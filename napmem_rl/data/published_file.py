@@ -70,7 +70,7 @@ def iterate_table(path: Path, what: str, columns: tuple[str, ...]) -> Iterator[t
 def open_text(path: Path, what: str) -> IO[str]:
     """A file as UTF-8 text, unzipped where it is gzipped. Raises DataError where it is missing."""
     if not path.is_file():
-        raise DataError.of(what, "the file does not exist", got=str(path))
+        raise DataError.of(what, "is not a file" if path.exists() else "the file does not exist", got=str(path))
     with path.open("rb") as stream:
         is_zipped = stream.read(2) == _GZIP_START
     if is_zipped:
@@ -131,12 +131,24 @@ def _iterate_values(path: Path, what: str) -> Iterator[Any]:
         text, number = text[1:] if is_list else text, 0
         while True:
             text = _fill(text, pieces)
-            if is_list and text.startswith("]") or not text and not is_list:
+            if is_list and text.startswith("]"):
+                _refuse_rest(_fill(text[1:], pieces), what)
                 return
-            text = _fill(text[1:], pieces) if is_list and number and text.startswith(",") else text
+            if not text and not is_list:
+                return
+            if is_list and number and text.startswith(","):
+                text = _fill(text[1:], pieces)
+            elif is_list and number and text:
+                raise DataError.of(f"{what}, item {number} (counting from 0)", "stands after no comma", got=text[:80], fix="Get the file again.")
             value, text = _decode(decoder, text, pieces, f"{what}, item {number} (counting from 0)")
             number += 1
             yield value
+
+
+def _refuse_rest(text: str, what: str) -> None:
+    """A second list would be passed over without a word."""
+    if text:
+        raise DataError.of(what, "goes on after the end of its list", got=text[:80], fix="Give the file as it was published, one list a file.")
 
 
 def _fill(text: str, pieces: Iterator[str]) -> str:

@@ -129,7 +129,7 @@ def check_pairs(where: str, items: Sequence[tuple[Task, AnswerKey]]) -> None:
         raise DataError.of(f"rows {where}", "there are no rows", expected="at least one question")
     seen: dict[str, int] = {}
     for index, (task, key) in enumerate(items):
-        what = _row_name(where, index)
+        what = f"{_row_name(where, index)}, task {task.task_id}"
         _check_references(key, what)
         for name in sorted(_NON_EMPTY):
             if not getattr(task, name).strip():

@@ -242,7 +242,7 @@ async def _ask_judge(judge: Judge, case: _Case) -> tuple[float | str, str]:
 
 
 def _judge_silence(judge: Judge, case: _Case) -> tuple[float | str, str]:
-    """A missing answer is wrong, unless the judge could not have judged any: a mean over those alone that gave no answer would be 0 whatever the policy does."""
+    """A missing answer is wrong, unless the judge could not have judged any: a mean over missing answers alone would be 0 for every policy."""
     if isinstance(judge, LexicalJudge):
         try:
             judge.decide(case.task, case.key, "")

@@ -114,7 +114,8 @@ def _summarise(result: BenchmarkResult, seed: int) -> dict[str, Any]:
         "not_asked": _count_not_asked(result.not_asked),
         "statuses": dict(sorted(Counter(row.trajectory["status"] for row in result.answers).items())),
         "main_metric": find_main_metric(
-            (name for name, metric in scores["overall"].items() if metric["interval"]), is_strict={row.judge for row in result.scores} - {""} == {LexicalJudge.name}
+            (name for name, metric in scores["overall"].items() if metric["interval"]),
+            is_strict={row.judge for row in result.scores} - {""} == {LexicalJudge.name},
         ),
         "scores": scores,
         "corpus": dict(result.corpus),

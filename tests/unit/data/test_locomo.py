@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 import os
 from pathlib import Path
@@ -151,10 +152,10 @@ def test_noon_and_midnight_are_read_right() -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("not json", "not JSON"),
-        ("[]", "non-empty JSON list"),
-        ('{"qa": []}', "non-empty JSON list"),
-        ("[3]", "conversation 0 .*expected a JSON object"),
+        ("not json", "is cut off or no JSON"),
+        ("[]", "holds nothing"),
+        ('{"qa": []}', "conversation 0 .*no field 'sample_id'"),
+        ("[3]", "item 0 .*is no JSON object; got 3"),
         ('[{"messages": []}]', "no field 'sample_id'"),
         (json.dumps([changed(qa={})]), "conversation conv-7, field 'qa'.*wrong type"),
         (json.dumps([changed(conversation={"speaker_a": "Ines", "speaker_b": "Tomas"})]), "holds no turns"),
@@ -163,6 +164,7 @@ def test_noon_and_midnight_are_read_right() -> None:
         (json.dumps([changed(qa=[{"question": "?", "answer": "x", "evidence": [], "category": 6}])]), "question 0: unknown category"),
         (json.dumps([changed(qa=[{"answer": "x", "evidence": ["D1:2"], "category": 4}])]), "question 0: not LoCoMo's format: no field 'question'"),
         (json.dumps([changed(qa=[{"question": 7, "answer": "x", "evidence": ["D1:2"], "category": 4}])]), "question 0, field 'question'.*wrong type"),
+        (json.dumps([changed(qa=[{"question": "?", "answer": {"a": 1}, "evidence": ["D1:2"], "category": 4}])]), "question 0, field 'answer'.*wrong type"),
         (json.dumps([CONVERSATION, CONVERSATION]), "sample_id stands twice"),
         (json.dumps([changed(sample_id="A b"), changed(sample_id="a-b")]), "two users get one bank name"),
     ],
@@ -172,6 +174,13 @@ def test_bad_input_is_one_clear_data_error(tmp_path: Path, content: str, expecte
     path.write_text(content)
     with pytest.raises(DataError, match=expected):
         load_locomo(path)
+
+
+def test_a_gzipped_file_is_read_as_a_plain_one(tmp_path: Path) -> None:
+    text = json.dumps([CONVERSATION]).encode()
+    (tmp_path / "l.json").write_bytes(text)
+    (tmp_path / "l.json.gz").write_bytes(gzip.compress(text))
+    assert load_locomo(tmp_path / "l.json.gz") == load_locomo(tmp_path / "l.json")
 
 
 def test_a_missing_file_is_a_data_error(tmp_path: Path) -> None:
