@@ -48,7 +48,7 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base-url", metavar="URL", help="of the endpoint")
     parser.add_argument("--api-key-env", metavar="VARIABLE", help='NAME of the variable with the key; "" for a server without keys')
     parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="keys of an evaluation recipe, such as memory.encoder=minilm or policy.temperature=0.5"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a key of an evaluation recipe, such as memory.encoder=minilm; may be repeated"
     )
 
 
@@ -117,5 +117,5 @@ def _open_policy(args: argparse.Namespace) -> Iterator[AskedPolicy]:
 
     MemoryBank.open(args.bank)  # a bank that cannot be opened is told before an engine starts
     endpoint = {"model": args.model, "base_url": args.base_url, "api_key_env": args.api_key_env}
-    with open_policy(choose_recipe(args.policy, overrides=args.overrides, **endpoint)) as asked:
+    with open_policy(choose_recipe(args.policy, overrides=args.set, **endpoint)) as asked:
         yield asked

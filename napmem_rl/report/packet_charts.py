@@ -50,7 +50,7 @@ def build_packet_charts(column: Callable[[str], list[float | None]]) -> list[Cha
             high=1,
         ),
         build("actions", "Actions of a packet", "What is done with candidates; the height is all actions.", *_list_actions(), kind=STACK),
-        build("sizes", "Evidence against candidates", "What the policy reads, and what the answer model reads: means over packets, as the policy counts tokens.", *sizes, unit="tokens"),
+        build("sizes", "Evidence against candidates", "What the policy reads and what the answer model reads, means.", *sizes, unit="tokens"),
         build(
             "latency",
             "Seconds of a question",

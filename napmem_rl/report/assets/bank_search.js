@@ -6,7 +6,7 @@ class Finder {
   constructor(store, onChange) {
     Object.assign(this, { store, onChange, now: { ...NO_FILTER } });
     this.timeline = new Timeline(store, (from, to) => { this.from.value = from; this.to.value = to; this.read(); });
-    this.search = el("input", { type: "search", id: "search", autocomplete: "off", spellcheck: "false", placeholder: "words, a \"phrase\", or an id", "aria-keyshortcuts": "/" });
+    this.search = el("input", { type: "search", id: "search", autocomplete: "off", spellcheck: "false", placeholder: "words or an id", "aria-keyshortcuts": "/" });
     this.level = choice("filter-level", [["", "all levels"], ["track", "topics"], ["record", "records"], ["message", "messages"]]);
     const types = [...new Set(store.data.records.type)].sort();
     this.type = choice("filter-type", [["", "all types"], ...types.map((type) => [type, type])]);
