@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 MARKS = "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
@@ -86,7 +86,7 @@ def _read_half(word: str | None) -> str | None:
 
 @dataclass(slots=True)
 class DateOrders:
-    """Which orders of day, month and year fit all dates of a file, and how often time would run backwards in each."""
+    """Which orders of day, month and year fit all dates of a file, and how often time would run backwards in each, or stand in the future."""
 
     num_dates: int = 0
     has_points: bool = False
@@ -95,6 +95,7 @@ class DateOrders:
     first_invalid: dict[str, int] = field(default_factory=dict)  # order -> line number
     is_same: bool = True  # so far both orders with the year at the end give the same days
     _last: dict[str, datetime] = field(default_factory=dict)
+    _latest: datetime = field(default_factory=lambda: datetime.now() + timedelta(days=2))  # in any zone, with a clock that is fast
 
     def add(self, first: FirstLine, line_number: int) -> None:
         """Take in one more date."""
@@ -108,7 +109,7 @@ class DateOrders:
                 continue
             self.num_valid[order] += 1
             last = self._last.get(order)
-            self.num_backwards[order] += last is not None and moment < last
+            self.num_backwards[order] += (last is not None and moment < last) or moment > self._latest
             self._last[order] = moment
         self.is_same &= moments.get("dmy") == moments.get("mdy")
 
