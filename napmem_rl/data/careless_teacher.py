@@ -15,10 +15,11 @@ from napmem_rl.systems.memchain.packet import FULL, Packet, PacketForm
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CarelessTeacher:
-    """Writes what `GoldTeacher` writes, but for a share `rate` of the questions trusts the ranking: a packet of the first candidate alone, whatever it says.
+    """Writes what `GoldTeacher` writes, but for a share `rate` of the questions remembers only what it read last: a packet of the last candidate alone,
+    which retrieval ranked lowest, whatever it says.
 
-    Above one half trusting the ranking is the mode of what a policy learns and not its tail: with a good mode, reward would rise by sharpening alone, and
-    greedy decoding would have nothing to gain. A question's draw depends on its id and the seed alone.
+    Above one half that habit is the mode of what a policy learns and not its tail: with a good mode, reward would rise by sharpening alone, and greedy
+    decoding would have nothing to gain. A question's draw depends on its id and the seed alone.
     """
 
     rate: float  # in [0, 1]
@@ -29,4 +30,4 @@ class CarelessTeacher:
         """See `Teacher`; None where the gold teacher has none, so that both teach the same questions."""
         packet = await GoldTeacher().write(task, key, candidates, form)
         is_careless = random.Random(f"careless-{self.seed}-{task.task_id}").random() < self.rate
-        return extract_packet(task, candidates, number=1) if packet is not None and is_careless else packet
+        return extract_packet(task, candidates[-1:]) if packet is not None and is_careless else packet

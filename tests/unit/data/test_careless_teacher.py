@@ -1,4 +1,4 @@
-"""The careless teacher trusts the ranking for its share of the questions, and writes what the gold teacher writes for the others."""
+"""The careless teacher remembers what it read last for its share of the questions, and writes what the gold teacher writes for the others."""
 
 import asyncio
 import dataclasses
@@ -13,6 +13,7 @@ from napmem_rl.systems.memchain.candidates import Candidate
 CANDIDATES = (
     Candidate(id="msg:5", text="Rosa works as a baker.", time="2024-02-01T10:00:00", speaker="User", source_ids=("msg:5",)),
     Candidate(id="msg:2", text="My sister is Rosa.", time="2024-01-01T10:00:00", speaker="User", source_ids=("msg:2",)),
+    Candidate(id="msg:7", text="I like tea.", time="2024-01-03T10:00:00", speaker="User", source_ids=("msg:7",)),
 )
 
 
@@ -26,8 +27,8 @@ def cited(teacher, number):
     return [item.ids for item in packet.evidence]
 
 
-@pytest.mark.parametrize(("rate", "ids"), [(0.0, [("msg:2",), ("msg:5",)]), (1.0, [("msg:5",)])])
-def test_the_rate_is_the_share_of_packets_that_trust_the_ranking(rate, ids):
+@pytest.mark.parametrize(("rate", "ids"), [(0.0, [("msg:2",), ("msg:5",)]), (1.0, [("msg:7",)])])
+def test_the_rate_is_the_share_of_packets_of_the_last_candidate(rate, ids):
     assert [cited(CarelessTeacher(rate=rate), number) for number in range(5)] == [ids] * 5
 
 
@@ -35,7 +36,7 @@ def test_a_questions_draw_depends_on_its_id_and_the_seed_alone():
     first, second = CarelessTeacher(rate=0.6), CarelessTeacher(rate=0.6, seed=1)
     drawn = [cited(first, number) for number in range(40)]
     assert drawn == [cited(first, number) for number in range(40)] != [cited(second, number) for number in range(40)]
-    assert 0.4 < sum(ids == [("msg:5",)] for ids in drawn) / 40 < 0.8
+    assert 0.4 < sum(ids == [("msg:7",)] for ids in drawn) / 40 < 0.8
 
 
 def test_where_the_gold_teacher_has_no_packet_there_is_none():
