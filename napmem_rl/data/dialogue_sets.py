@@ -112,6 +112,8 @@ def _read_gapchat(raw: Any, number: int, what: str) -> _Dialogue:
     """GapChat: sessions of timed turns; each gap stands twice in `gap`, once a speaker."""
     sessions = []
     for index, turns in enumerate(read_field(raw, "sessions", list, what, set_name="GapChat")):
+        if not isinstance(turns, list):
+            raise DataError.of(f"{what}, session {index}", "not GapChat's format: no list of turns", got=turns)
         utterances: list[_Utterance] = []
         start: datetime | None = None
         for position, turn in enumerate(turns):

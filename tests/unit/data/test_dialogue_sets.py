@@ -123,6 +123,7 @@ def test_chronicles_in_parquet_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "item", "expected"),
     [
+        (GAPCHAT, {"gap": [], "sessions": [5]}, r"dialogue 0 .*, session 0: not GapChat's format: no list of turns; got 5"),
         (GAPCHAT, {"gap": []}, r"dialogue 0 \(counting from 0\): not GapChat's format: no field 'sessions'"),
         (GAPCHAT, GAPCHAT_ITEM | {"sessions": [[{"speaker": "a", "text": "b", "time": "noon"}]]}, "session 0, turn 0, field 'time': not a time"),
         (MSC, {"dialog": []}, "not MSC's format: no field 'previous_dialogs'"),

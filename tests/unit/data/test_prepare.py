@@ -108,6 +108,14 @@ def test_the_directory_may_be_the_current_one_or_a_link(tmp_path: Path, monkeypa
     assert check_data_dir(tmp_path / "here") == check_data_dir(tmp_path / "link")
 
 
+def test_a_question_that_cannot_be_asked_is_named_before_its_bank_is_built(tmp_path: Path) -> None:
+    source = build_source()
+    blank = replace(source, items=tuple((replace(task, question=" "), key) for task, key in source.items))
+    with pytest.raises(DataError, match=r"rows of handmade, row 0 \(counting from 0\), task q:a: question is empty"):
+        run(tmp_path, blank, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_directory_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
