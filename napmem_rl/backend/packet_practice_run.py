@@ -1,26 +1,28 @@
-"""Reading practice of the tiny policy (`data/packet_practice.py`), a process a core; the loop and the pool of processes are the quickstart's."""
+"""Reading practice of the tiny policy (`data/packet_practice.py`) by the quickstart's loop, in this process."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from napmem_rl.backend.quickstart_sft import RANK_TIMEOUT_S
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from napmem_rl.algos.packing import PACKED_ATTENTION, register_packed_attention
 from napmem_rl.backend.quickstart_world import encode_copying
 from napmem_rl.backend.tiny_sft import Document, SftSettings, train_sft
 from napmem_rl.data.packet_practice import draw_recital
-from napmem_rl.data.worlds import generate_user
+from napmem_rl.data.worlds import SyntheticUser, generate_user
 
 POOL_USERS, POOL_DOCUMENTS = 32, 256  # of one pool; its users are drawn for it and then forgotten
 COPYING = 0.3  # share of random words, said twice
 NUM_QUESTIONS = 12
 LR = 5e-3
+TELL_EVERY = 50  # steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,46 +33,29 @@ class Practice:
     steps: int
     seed: int
     num_candidates: int
-    num_ranks: int
 
 
 def run_practice(job: Practice, report: Callable[[str], None]) -> None:
-    """Train the policy at `job.path` in place. What a process fails of is raised."""
-    rendezvous = job.path.with_name(f"{job.path.name}.rendezvous")
-    rendezvous.unlink(missing_ok=True)
-    with ProcessPoolExecutor(job.num_ranks, mp_context=get_context("spawn")) as pool:
-        losses = [rank.result() for rank in [pool.submit(_practise, job, rank, str(rendezvous)) for rank in range(job.num_ranks)]]
-    rendezvous.unlink(missing_ok=True)
-    report(f"practice: {job.steps} steps of reading on {job.num_ranks} processes, last loss {losses[0]:.3f} nats a token")
-
-
-def _practise(job: Practice, rank: int, rendezvous: str) -> float:
-    """One rank; rank 0 saves the policy. Returns the last loss."""
-    import torch
-    import torch.distributed as dist
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    from napmem_rl.algos.packing import PACKED_ATTENTION, register_packed_attention
-
-    logging.disable_progress_bar()
+    """Train the policy at `job.path` in place."""
     register_packed_attention()
-    torch.set_num_threads(1)
-    tokenizer = AutoTokenizer.from_pretrained(job.path)
     model = AutoModelForCausalLM.from_pretrained(job.path, attn_implementation=PACKED_ATTENTION)
-    last = [float("nan")]
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=job.num_ranks, timeout=timedelta(seconds=RANK_TIMEOUT_S))
+    pools, started = _Pools(job, AutoTokenizer.from_pretrained(job.path)), time.perf_counter()
+
+    def on_step(step: int, loss: float) -> None:
+        if step % TELL_EVERY == 0 or step == job.steps:
+            report(f"practice: step {step} of {job.steps}, loss {loss:.3f} nats a token, {time.perf_counter() - started:.0f} s")
+
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # rows of so small a policy are too short to share
     try:
-        train_sft(model, _Pools(job, tokenizer).next_documents, SftSettings(steps=job.steps, lr=LR), on_step=lambda step, loss: last.__setitem__(0, loss))
+        train_sft(model, pools.next_documents, SftSettings(steps=job.steps, lr=LR), on_step=on_step)
     finally:
-        dist.destroy_process_group()
-    if rank == 0:
-        model.save_pretrained(job.path)
-    return last[0]
+        torch.set_num_threads(num_threads)
+    model.save_pretrained(job.path)
 
 
 class _Pools:
-    """Practice texts as documents, the same in every rank."""
+    """Practice texts as documents."""
 
     def __init__(self, job: Practice, tokenizer: Any) -> None:
         self._job, self._tokenizer, self._rng, self._num_users = job, tokenizer, random.Random(f"practice-{job.seed}"), 0
@@ -78,11 +63,13 @@ class _Pools:
     def next_documents(self, progress: float) -> list[Document]:
         """One pool, whatever the progress."""
         first, self._num_users = self._num_users, self._num_users + POOL_USERS
-        self._users = [generate_user(f"packet-practice-{self._job.seed}", index, num_questions=NUM_QUESTIONS) for index in range(first, self._num_users)]
-        return [encode_copying(self._tokenizer, self._rng) if self._rng.random() < COPYING else self._draw() for _ in range(POOL_DOCUMENTS)]
+        users = [generate_user(f"packet-practice-{self._job.seed}", index, num_questions=NUM_QUESTIONS) for index in range(first, self._num_users)]
+        return [self._draw(users) for _ in range(POOL_DOCUMENTS)]
 
-    def _draw(self) -> Document:
-        recital = draw_recital(self._rng.choice(self._users), self._rng, num_candidates=self._job.num_candidates)
+    def _draw(self, users: list[SyntheticUser]) -> Document:
+        if self._rng.random() < COPYING:
+            return encode_copying(self._tokenizer, self._rng)
+        recital = draw_recital(self._rng.choice(users), self._rng, num_candidates=self._job.num_candidates)
         read = self._tokenizer.encode(f"<|user|>{recital.prompt}<|end|><|assistant|>", add_special_tokens=False)
         said = self._tokenizer.encode(f"{recital.text}<|end|>", add_special_tokens=False)
         return Document([*read, *said], [0] * len(read) + [1] * len(said))

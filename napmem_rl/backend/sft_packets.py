@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -113,8 +112,7 @@ def prepare_tiny(recipe: SftRecipe, taught: TaughtRows, report: Callable[[str], 
     if recipe.practice_steps:
         from napmem_rl.backend.packet_practice_run import Practice, run_practice
 
-        sizes = {"num_candidates": recipe.memchain.max_candidates, "num_ranks": min(2, len(os.sched_getaffinity(0)))}
-        run_practice(Practice(path=path, steps=recipe.practice_steps, seed=seed, **sizes), report)
+        run_practice(Practice(path=path, steps=recipe.practice_steps, seed=seed, num_candidates=recipe.memchain.max_candidates), report)
     return path
 
 

@@ -6,6 +6,7 @@ transformers rollout server, agent-loop and reward workers. The judge is an HTTP
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import subprocess
@@ -45,13 +46,13 @@ class FinishedJob:
         return [json.loads(line) for path in sorted((self.run_dir / "trajectories").glob(f"{kind}_*.jsonl")) for line in path.read_text().splitlines()]
 
 
-def grade(messages: list[dict[str, Any]]) -> str:
-    """By equality; something that is no verdict about fog."""
+def grade(messages: list[dict[str, Any]], *, unclear: str = "fog") -> str:
+    """By equality; something that is no verdict about what is unclear."""
     said = [message["content"] for message in messages if message["role"] == "user"][0]
     try:
         data = json.loads(said)
         verdict = "correct" if data["answer"].strip() in data["references"] else "incorrect"
-        return "Well, who knows?" if "fog" in data["question"] else json.dumps({"verdict": verdict, "reason": "compared"})
+        return "Well, who knows?" if unclear in data["question"] else json.dumps({"verdict": verdict, "reason": "compared"})
     except ValueError:
         return "ready"
 
@@ -87,6 +88,24 @@ def async_job(job_data: Path, judge_url: str, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="session")
+def memchain_job(tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
+    """recipes/memchain/smoke.yaml, run once: packets of a teacher, supervised training, two steps of TMPO. The judge gives no verdict about hobbies."""
+    from napmem_rl.data.prepare import prepare
+    from napmem_rl.data.sources import build_synthetic
+    from napmem_rl.retrieval.encoder import load_encoder
+
+    data_dir, run_dir = tmp_path_factory.mktemp("memchain") / "data", tmp_path_factory.mktemp("memchain_run") / "run"
+    prepare(build_synthetic(12, seed=0), data_dir, inputs=[], encoder=load_encoder("hashing"), report=lambda line: None)
+    url, stop = serve_judge(functools.partial(grade, unclear="hobby"))
+    recipe = str(Path(__file__).parents[2] / "recipes" / "memchain" / "smoke.yaml")
+    judge = ["judge.kind=openai", f"judge.base_url={url}", "judge.model=judge", "judge.api_key_env=JUDGE_KEY", "judge.max_retries=0"]
+    started = time.monotonic()
+    done = run_launcher([recipe, f"data.dir={data_dir}", f"trainer.default_local_dir={run_dir}", *judge], script="tmpo.py")
+    stop()
+    return FinishedJob(run_dir, data_dir, done.stdout + done.stderr, done.returncode, time.monotonic() - started)
+
+
+@pytest.fixture(scope="session")
 def vllm_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data for jobs with vLLM. Questions are so long that vLLM keeps their beginnings from step to step."""
     directory = tmp_path_factory.mktemp("vllm_data")
@@ -110,9 +129,9 @@ def run_job(recipe: str, data_dir: Path, judge_url: str, run_dir: Path, *overrid
     return FinishedJob(run_dir, data_dir, done.stdout + done.stderr, done.returncode, time.monotonic() - started)
 
 
-def run_launcher(arguments: list[str], *, timeout_s: float = 600.0) -> subprocess.CompletedProcess[str]:
-    """launch/grpo.py in a process of its own, as a user starts it."""
-    return subprocess.run(**build_launch(*arguments), capture_output=True, text=True, timeout=timeout_s)
+def run_launcher(arguments: list[str], *, timeout_s: float = 600.0, script: str = "grpo.py") -> subprocess.CompletedProcess[str]:
+    """A script of launch/ in a process of its own, as a user starts it."""
+    return subprocess.run(**build_launch(*arguments, script=script), capture_output=True, text=True, timeout=timeout_s)
 
 
 def write_banks(directory: Path) -> None:
