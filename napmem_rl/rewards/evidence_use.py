@@ -7,7 +7,9 @@ answer. Trajectories that failed by our fault teach nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from napmem_rl.schema import Trajectory
 
@@ -40,3 +42,21 @@ def find_search_uses(trajectory: Trajectory) -> list[SearchUse]:
                 uses.append(SearchUse(query=query, item_ids=result.item_ids, used=used))
         named_after |= set(_ID.findall(turn.text))
     return uses[::-1]
+
+
+def find_packet_uses(trajectory: Trajectory, packet: Mapping[str, Any]) -> list[SearchUse]:
+    """Candidates that a packet was made of, with what its trace and evidence cite; records and messages apart.
+
+    Args:
+        trajectory: the packet's; its question is what was searched for. One that failed by our fault, or whose packet could not be read, teaches nothing.
+        packet: as a line of trajectories or answers holds it, with `candidates` ({id}), `cited` ids and the `faults` of its text.
+    """
+    if trajectory.status.is_ours or trajectory.final_answer is None:
+        return []
+    cited = set(packet["cited"])
+    uses = []
+    for prefix in ("rec:", "msg:"):
+        ids = tuple(item["id"] for item in packet["candidates"] if item["id"].startswith(prefix))
+        if ids:
+            uses.append(SearchUse(query=trajectory.task.question, item_ids=ids, used=tuple(item_id in cited for item_id in ids)))
+    return uses

@@ -9,7 +9,19 @@ import pytest
 from napmem_rl.config.evaluation_recipe import list_shipped, load_evaluation_recipe
 from napmem_rl.errors import ConfigError
 
-NAMES = ["full_context", "navigate", "no_memory", "no_upper_levels", "oracle", "passive_bm25", "passive_dense", "passive_rrf", "records_only", "untrained"]
+NAMES = [
+    "full_context",
+    "navigate",
+    "no_memory",
+    "no_upper_levels",
+    "oracle",
+    "passive_bm25",
+    "passive_dense",
+    "passive_rrf",
+    "records_only",
+    "topics",
+    "untrained",
+]
 PACKETS = ["memchain", "memchain_candidates", "memchain_extractive"]  # whose sections have tests of their own
 
 
@@ -37,6 +49,7 @@ def test_shipped_recipes_differ_in_how_they_reach_memory() -> None:
         "passive_dense": "passive",
         "passive_rrf": "passive",
         "records_only": "records",
+        "topics": "topics",
         "untrained": "navigate",
     }
     assert [loaded[f"passive_{ranking}"].memory.ranking for ranking in ("bm25", "dense", "rrf")] == ["bm25", "dense", "rrf"]

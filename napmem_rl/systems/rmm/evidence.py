@@ -5,6 +5,8 @@ The results were ranked, not drawn: REINFORCE takes them as if they had been dra
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from napmem_rl.memory.bank_view import BankView
 from napmem_rl.retrieval.passages import SearchFilter
 from napmem_rl.retrieval.rerank_learner import RerankLearner
@@ -13,17 +15,23 @@ from napmem_rl.schema import Level, RerankDecision, Trajectory
 
 
 def learn_from_trajectory(learner: RerankLearner, trajectory: Trajectory, bank: BankView) -> list[RerankDecision]:
-    """Learn from every search of a trajectory over records or messages.
+    """Learn from every search of a trajectory over records or messages; see `learn_from_uses`."""
+    return learn_from_uses(learner, find_search_uses(trajectory), bank, before=trajectory.task.asked_at)
+
+
+def learn_from_uses(learner: RerankLearner, uses: Iterable[SearchUse], bank: BankView, *, before: str | None) -> list[RerankDecision]:
+    """Learn from what was shown and what of it was used.
 
     Args:
         learner: of the bank's scope.
-        trajectory: of any system, with the bank's ids.
+        uses: in any system, with the bank's ids.
         bank: as it was searched, with an encoder and without a reranker.
+        before: nothing later than this moment is a candidate.
 
     Returns:
         A decision for each search whose results are among the K candidates.
     """
-    found = (_learn_from_search(learner, use, bank, trajectory.task.asked_at) for use in find_search_uses(trajectory))
+    found = (_learn_from_search(learner, use, bank, before) for use in uses)
     return [decision for decision in found if decision is not None]
 
 

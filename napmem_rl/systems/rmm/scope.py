@@ -86,6 +86,11 @@ class ScopedLearner:
         """Say which version of a bank is learned from now on; kept with the next save."""
         self.stamp = replace(self.stamp, banks={**self.stamp.banks, bank_id: version})
 
+    def note_done(self, name: str, number: int) -> None:
+        """Say that so many episodes of a finished run have been taken in, and save at once."""
+        self.stamp = replace(self.stamp, answered={**self.stamp.answered, name: self.count_done(name) + number})
+        self.save()
+
     def save(self) -> None:
         """Write the state now."""
         save_reranker(self.path, self.learner, self.stamp)
@@ -95,6 +100,10 @@ class ScopedLearner:
         """Save what is not saved, and let others write."""
         if self._num_unsaved:
             self.save()
+        self.release()
+
+    def release(self) -> None:
+        """Let others write; what is not saved is lost."""
         self._lock.release()
 
     def _count(self, bank_id: str | None) -> None:
