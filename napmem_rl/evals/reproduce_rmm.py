@@ -24,6 +24,7 @@ BEGIN, END = "<!-- rmm: begin -->", "<!-- rmm: end -->"
 FILES = {"LoCoMo": "locomo/locomo8.json", "LongMemEval s_dev60": "longmemeval/s_dev60.jsonl.gz"}
 WORDS = {
     "learned": "learned, users never seen",
+    "fixed_verdicts": "learned from verdicts that never change, users never seen",
     "random_citations": "citations by chance, users never seen",
     "seen": "learned, the questions it learned from",
     "own_first_half": "one for each user: the half it learned from",
@@ -81,8 +82,16 @@ def render_table(table: dict[str, Any]) -> str:
                 share = f"{one['closed']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
                 by_seed = ", ".join(f"{value:+.3f}" for value in one["closed_by_seed"])
                 lines.append(f"| {WORDS[arm]} | {one['questions']} | {one['retriever']:.3f} | {one['recall']:.3f} | {share} | {by_seed} |")
-        lines.append("")
+        lines += ["", *_course_lines(row["courses"]), ""]
     return "\n".join(lines + [f"Not measured: {name} ({why})." for name, why in table["absent"].items()]).strip()
+
+
+def _course_lines(courses: dict[str, list[float]]) -> list[str]:
+    """How useful what is drawn becomes while it is learned."""
+    lines = ["Share of the memories drawn while learning that hold evidence, from the first sixth of the passes to the last:", ""]
+    points = max((len(course) for course in courses.values()), default=0)
+    lines += ["| simulated citations |" + "".join(f" {number} |" for number in range(1, points + 1)), "|---" * (points + 1) + "|"]
+    return lines + [f"| {WORDS[name].split(',')[0]} | " + " | ".join(f"{value:.3f}" for value in course) + " |" for name, course in courses.items()]
 
 
 def _load_cases(name: str, path: Path, out: Path, settings: ProofSettings, report: Callable[[str], None]) -> list[RerankCase]:
@@ -99,12 +108,13 @@ def _run_seed(cases: list[RerankCase], settings: ProofSettings, seed: int, path:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if {name: kept.get(name) for name in wanted} == wanted:
             report(f"seed {seed}: {path} is used as it is")
-            return _parse(kept["recalls"]), kept["seconds"]
+            return _parse(kept["recalls"], kept["courses"]), kept["seconds"]
     started = time.perf_counter()
     recalls = run_proof(cases, settings, seed=seed, report=report)
     seconds = round(time.perf_counter() - started, 1)
     values = {"retriever": recalls.retriever, "oracle": recalls.oracle, **recalls.arms}
-    write_file(path, json.dumps({**wanted, "seconds": seconds, "recalls": {name: _as_list(array) for name, array in values.items()}}))
+    kept = {"recalls": {name: _as_list(array) for name, array in values.items()}, "courses": recalls.courses}
+    write_file(path, json.dumps({**wanted, "seconds": seconds, **kept}))
     return recalls, seconds
 
 
@@ -112,9 +122,9 @@ def _as_list(values: np.ndarray) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in values]
 
 
-def _parse(values: dict[str, list[float | None]]) -> Recalls:
+def _parse(values: dict[str, list[float | None]], courses: dict[str, list[float]]) -> Recalls:
     arrays = {name: np.array([np.nan if value is None else value for value in row]) for name, row in values.items()}
-    return Recalls(retriever=arrays.pop("retriever"), oracle=arrays.pop("oracle"), arms=arrays)
+    return Recalls(retriever=arrays.pop("retriever"), oracle=arrays.pop("oracle"), arms=arrays, courses=courses)
 
 
 def _write(table: dict[str, Any], json_path: Path, docs_path: Path) -> None:

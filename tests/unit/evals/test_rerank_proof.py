@@ -14,7 +14,7 @@ from napmem_rl.retrieval.rerank_learner import RerankSettings
 from napmem_rl.schema import AnswerKey, Message, Task
 
 SETTINGS = ProofSettings(
-    learner=RerankSettings(num_candidates=8, num_chosen=2, baseline=-0.5, batch_size=4, learning_rate=0.1, init_std=1e-3), passes=6, num_folds=2
+    learner=RerankSettings(num_candidates=8, num_chosen=2, baseline=-0.5, batch_size=4, learning_rate=0.1, init_std=1e-3), passes=6, min_updates=1, num_folds=2
 )
 
 
@@ -40,7 +40,9 @@ def test_a_direction_that_holds_for_all_is_learned_for_users_never_seen_and_chan
     learned, chance = table["arms"]["learned"], table["arms"]["random_citations"]
     assert learned["closed"] > 0.5 and learned["low"] > 0.3 and learned["questions"] == len(cases)
     assert chance["closed"] < 0.2 and table["oracle"] == 1.0
-    assert set(table["arms"]) == {"learned", "random_citations", "seen", "own_first_half", "own_second_half"}
+    assert table["arms"]["fixed_verdicts"]["closed"] > 0.5
+    assert table["courses"]["learned"][-1] > table["courses"]["learned"][0] + 0.05 and len(table["courses"]["random_citations"]) == 6
+    assert set(table["arms"]) == {"learned", "fixed_verdicts", "random_citations", "seen", "own_first_half", "own_second_half"}
     assert len(learned["closed_by_seed"]) == 2
 
 
