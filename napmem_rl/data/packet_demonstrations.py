@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ def teach(pairs: Sequence[tuple[Task, AnswerKey]], find: FindCandidates, teacher
         asked = [pair for pair in pairs if pair[0].needs_memory and pair[1].evidence_ids]
         left_out["needs no memory, or its evidence is unknown"] = len(pairs) - len(asked)
         for start in range(0, len(asked), MAX_AT_ONCE):
-            made = await asyncio.gather(*(write(task, key) for task, key in asked[start : start + MAX_AT_ONCE]))
+            made = await gather_to_the_end([write(task, key) for task, key in asked[start : start + MAX_AT_ONCE]])
             rows += [row for row in made if row.packet is not None]
             left_out[UNREACHED] += sum(row.packet is None for row in made)
             if count is not None and len(rows) >= count:
@@ -63,6 +63,15 @@ def teach(pairs: Sequence[tuple[Task, AnswerKey]], find: FindCandidates, teacher
         return TaughtRows(rows=tuple(rows[:count]), left_out=+left_out)
 
     return asyncio.run(write_all())
+
+
+async def gather_to_the_end(coroutines: Sequence[Coroutine[Any, Any, PacketRow]]) -> list[PacketRow]:
+    """All results; the first error is raised once the others have ended, so that what they were told is in the teacher's cache."""
+    done = await asyncio.gather(*coroutines, return_exceptions=True)
+    for result in done:
+        if isinstance(result, BaseException):
+            raise result
+    return list(done)
 
 
 def build_packet_demonstrations(rows: Sequence[PacketRow], tokenizer: Any, *, form: PacketForm, agent: AgentConfig) -> list[Demonstration]:

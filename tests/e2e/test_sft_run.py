@@ -14,7 +14,7 @@ from packet_job import write_packet_data
 RECIPE = """
 platform: cpu
 system: memchain
-output: ???
+output: "???"
 agent: {max_turn_tokens: 64, max_context_tokens: 256}
 memory: {encoder: none}
 memchain: {max_candidates: 2}
@@ -22,7 +22,7 @@ teacher: {kind: gold}
 lora: {rank: 32, alpha: 64, dropout: 0.05, target_modules: all-linear}
 demonstrations: {count: 16}
 model: {path: "${data.dir}/model"}
-data: {dir: ???, train_batch_size: 8, max_token_len_per_gpu: 512}
+data: {dir: "???", train_batch_size: 8, max_token_len_per_gpu: 512}
 optim: {lr: 8.0e-5, lr_warmup_steps_ratio: 0.03, clip_grad: 1.0}
 trainer: {experiment_name: tiny_sft, total_epochs: 2, n_gpus_per_node: 2}
 """
