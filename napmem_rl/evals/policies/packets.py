@@ -100,7 +100,7 @@ class PacketPolicy:
         details[PACKET]["facts"] |= written.gates
         return Attempt(
             trajectory=_read_choice(trajectory),
-            context_ids=_find_messages(episode),
+            context_ids=_find_messages(episode, bank),
             prompt_tokens=written.prompt_tokens,
             completion_tokens=written.completion_tokens,
             latency_s=ended - started,
@@ -234,10 +234,11 @@ def _read_choice(trajectory: Trajectory) -> Trajectory:
     return trajectory if answer is None else replace(trajectory, final_answer=read_answer(answer, trajectory.task))
 
 
-def _find_messages(episode: PacketEpisode) -> tuple[str, ...]:
-    """The messages that the evidence rests on, each once, in the order of the evidence."""
+def _find_messages(episode: PacketEpisode, bank: MemoryBank) -> tuple[str, ...]:
+    """The messages that the evidence rests on, each once, in the order of the evidence; candidates of a file may rest on what is not in the bank."""
     sources = episode.source_ids
-    return tuple(dict.fromkeys(message_id for item in episode.composition.evidence for item_id in item.ids for message_id in sources[item_id]))
+    named = dict.fromkeys(message_id for item in episode.composition.evidence for item_id in item.ids for message_id in sources[item_id])
+    return tuple(message_id for message_id in named if bank.message(message_id) is not None)
 
 
 def _add(counts: Sequence[int | None]) -> int | None:

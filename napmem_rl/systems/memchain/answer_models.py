@@ -75,6 +75,10 @@ class EndpointAnswerer:
         """Ask for one short reply. Raises ConfigError that says what is wrong with the endpoint, the key or the model."""
         await self._chat.check_endpoint()
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._chat.close()
+
     async def _answer_once(self, question: str, evidence: Sequence[str], number: int) -> str:
         """Answer number `number`; equal packets of a group wait for one request."""
         key = {**self._settings, "question": question, "evidence": list(evidence), "number": number}

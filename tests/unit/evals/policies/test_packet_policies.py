@@ -145,9 +145,9 @@ def test_the_extractive_packet_and_all_candidates_need_no_model(bank) -> None:
 
 
 def test_candidates_of_a_file_stand_in_for_retrieval(bank, tmp_path) -> None:
-    save_candidates(tmp_path / "c.jsonl", {"t": [Candidate(id="w:1", text="Ana bought a blue bike.", source_ids=("msg:9",))]})
+    save_candidates(tmp_path / "c.jsonl", {"t": [Candidate(id="w:1", text="Ana bought a blue bike.", source_ids=("msg:3", "msg:9"))]})
     (attempt,) = ask(PolicyConfig(access="candidates", engine="extractive"), bank, candidates=str(tmp_path / "c.jsonl"))
-    assert attempt.context_ids == ("msg:9",) and "blue bike" in attempt.trajectory.final_answer
+    assert attempt.context_ids == ("msg:3",) and "blue bike" in attempt.trajectory.final_answer
     with pytest.raises(DataError, match="do not have a task"):
         ask(PolicyConfig(access="candidates", engine="extractive"), bank, replace(TASK, task_id="other"), candidates=str(tmp_path / "c.jsonl"))
 
