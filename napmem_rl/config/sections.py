@@ -99,7 +99,7 @@ class TeacherConfig:
     """Who writes the packets that launch/sft.py trains on; `system: memchain` alone reads it."""
 
     kind: str = "gold"  # gold (fixed rules over gold evidence, no model) | openai (any OpenAI-compatible endpoint) | careless (gold, but for `careless_rate`)
-    careless_rate: float = 0.6  # of kind careless: share of questions whose packet is the last candidate alone, whatever it says
+    careless_rate: float = 0.6  # of kind careless: share of questions whose packet drops what it has traced, and gives no evidence
     seed: int = 0  # of kind careless: which questions those are
     base_url: str | None = None
     model: str | None = None
