@@ -1,16 +1,26 @@
-"""One question to a memory, and an answer that shows what it rests on. Who answers is a policy of an evaluation, run as there."""
+"""One question to a memory, and an answer that shows what it rests on. Who answers is a policy of an evaluation, run as there.
+
+A reader without a model always finds something. So of its answers it is told which words of the question stand in nothing that it read, and where those are
+half of them or more, the answer counts as an abstention: the nearest thing, and not the thing.
+"""
 
 from __future__ import annotations
 
+import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from napmem_rl.evals.policy import Attempt, Policy
 from napmem_rl.memory.bank import MemoryBank
+from napmem_rl.retrieval.bm25 import tokenize_words
+from napmem_rl.retrieval.query import tokenize_query
 from napmem_rl.rewards.abstention import is_abstention
 from napmem_rl.rewards.text_match import normalise
-from napmem_rl.schema import Message, Record, Status, Task, ToolResult, Track
+from napmem_rl.schema import Message, Record, Task, ToolResult, Track
+
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,11 +52,12 @@ class Reply:
 
     question: str
     answer: str | None
-    is_abstention: bool  # the answer says that memory does not hold it
+    is_abstention: bool  # the answer says that memory does not hold it; without a model: too much of the question stands nowhere
     status: str
     detail: str
     evidence: tuple[Evidence, ...]  # what holds the answer's words first, then as the policy read it
     steps: tuple[Step, ...]
+    unread_words: tuple[str, ...]  # of the question, that stand in nothing that was read; only without a model, else empty
     policy: str
     bank_id: str
     version: str
@@ -76,14 +87,18 @@ async def ask(policy: Policy, bank: MemoryBank, question: str, *, asked_at: str 
     text = f"{context}\n\n{question}" if context else question
     task = Task(task_id=f"ask-{uuid.uuid4().hex[:8]}", bank_id=bank.bank_id, question=text, category="asked", needs_memory=True, asked_at=asked_at)
     attempt = await policy.answer(task, bank, seed=seed)
-    trajectory = attempt.trajectory
+    trajectory, evidence = attempt.trajectory, collect_evidence(attempt, bank)
+    has_model = policy.facts.get("engine") != "extractive"
+    unread = () if has_model else find_unread_words(question, evidence)
+    is_unknown = not has_model and 2 * len(unread) >= len(set(tokenize_query(question)))
     return Reply(
         question=question,
         answer=trajectory.final_answer,
-        is_abstention=trajectory.final_answer is not None and is_abstention(trajectory.final_answer),
+        is_abstention=trajectory.final_answer is not None and (is_unknown or is_abstention(trajectory.final_answer)),
         status=str(trajectory.status),
         detail=trajectory.detail,
-        evidence=collect_evidence(attempt, bank),
+        evidence=evidence,
+        unread_words=unread,
         steps=tuple(_build_step(result) for result in trajectory.tool_results),
         policy=policy.name,
         bank_id=bank.bank_id,
@@ -103,9 +118,15 @@ def collect_evidence(attempt: Attempt, bank: MemoryBank) -> tuple[Evidence, ...]
     return tuple(sorted((one for one in found if one is not None), key=lambda one: not one.holds_answer))
 
 
-def is_failure_of_ours(reply: Reply) -> bool:
-    """Whether the endpoint, the engine or a tool broke."""
-    return Status(reply.status).is_ours
+def find_unread_words(question: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
+    """The telling words of a question that stand in none of the texts, in any of their forms that stemming knows.
+
+    Example: "What is Mia's favourite opera?" over "Mia is a nurse." gives ("favourite", "opera").
+    """
+    read = {stem for one in evidence for stem in tokenize_words(f"{one.who} {one.text}")}
+    asked = set(tokenize_query(question))
+    words = {word: set(tokenize_words(word)) for word in _WORD.findall(question.lower())}
+    return tuple(word for word, stems in words.items() if stems and stems <= asked and not stems & read)
 
 
 def _describe(bank: MemoryBank, item_id: str, answer: str) -> Evidence | None:

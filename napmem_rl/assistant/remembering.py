@@ -37,7 +37,8 @@ class Remembered:
 
     def describe(self) -> str:
         """One line for people."""
-        return f"{len(self.message_ids)} messages and {self.num_records} records are in the bank now, session {self.session_id}"
+        messages = f"{len(self.message_ids)} message{'' if len(self.message_ids) == 1 else 's'}"
+        return f"added to the bank: {messages} and {self.num_records} record{'' if self.num_records == 1 else 's'}, session {self.session_id}"
 
 
 def tell_time() -> str:

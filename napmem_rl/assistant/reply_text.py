@@ -24,6 +24,9 @@ def render_answer(reply: Reply) -> str:
         detail = f": {flatten(reply.detail, 300)}" if reply.detail else ""
         return f"No answer; {_STATUS.get(reply.status, reply.status)}{detail}"
     answer = "\n".join(flatten(line) for line in reply.answer.splitlines() if line.strip())
+    if reply.unread_words and reply.is_abstention:
+        nearest = f" The nearest: {answer}" if reply.evidence else ""
+        return f"Not in this memory, it seems: nothing that was read says {', '.join(reply.unread_words)}.{nearest}"
     return f"Not in this memory, says the policy: {answer}" if reply.is_abstention else answer
 
 
@@ -44,6 +47,8 @@ def render_reasons(reply: Reply, *, max_shown: int = MAX_SHOWN) -> Iterator[str]
         yield from (_render_evidence(one) for one in reply.evidence[:max_shown])
         if len(reply.evidence) > max_shown:
             yield f"  … and {len(reply.evidence) - max_shown} more (--all shows them)"
+    if reply.unread_words and not reply.is_abstention:
+        yield f"note: nothing that was read says {', '.join(reply.unread_words)}"
     if reply.answer is not None and reply.detail:
         yield f"note: {flatten(reply.detail, 300)}"
     yield f"by {flatten(reply.policy, 120)}, bank {flatten(reply.bank_id, 120)}, version {reply.version}"

@@ -67,7 +67,14 @@ def test_an_answer_without_any_model_shows_what_it_rests_on(bank: Path, capsys: 
 
 def test_what_memory_does_not_hold_is_said_to_be_missing(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("ask", bank, "xyzzy plugh?") == 0
-    assert capsys.readouterr().out.splitlines()[:3] == ["Not in this memory, says the policy: not mentioned", "", "nothing in memory was read"]
+    first = "Not in this memory, it seems: nothing that was read says xyzzy, plugh."
+    assert capsys.readouterr().out.splitlines()[:3] == [first, "", "nothing in memory was read"]
+    assert run("ask", bank, f"What is the favourite opera of {SISTER}?", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["is_abstention"] and said["unread_words"] == ["favourite", "opera"]
+    assert run("ask", bank, f"When did my sister {SISTER} move to a castle?") == 0
+    out = capsys.readouterr().out
+    assert not out.startswith("Not in this memory") and "note: nothing that was read says castle" in out
 
 
 def test_the_answer_as_json_says_the_same(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,8 +145,8 @@ def test_what_is_to_be_remembered_is_in_the_bank_and_found_by_the_next_question(
     talk(monkeypatch, "/remember My cat Pumpernickel sleeps in the piano.", "Where does Pumpernickel sleep?", "/remember", "/remember")
     assert run("chat", bank) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("1 messages and 1 records are in the bank now, session chat-") and "piano" in lines[1]
-    assert lines[2].startswith("1 messages and 0 records") and lines[3] == "That failed: nothing was said yet that is not in the bank"
+    assert lines[0].startswith("added to the bank: 1 message and 1 record, session chat-") and "piano" in lines[1]
+    assert lines[2].startswith("added to the bank: 1 message and 0 records") and lines[3] == "That failed: nothing was said yet that is not in the bank"
     grown = MemoryBank.open(bank)
     assert [message.text for message in grown.messages[-2:]] == ["My cat Pumpernickel sleeps in the piano.", "Where does Pumpernickel sleep?"]
     assert {message.role for message in grown.messages[-2:]} == {"user"} and grown.messages[-1].speaker == "Ana"
@@ -148,7 +155,7 @@ def test_what_is_to_be_remembered_is_in_the_bank_and_found_by_the_next_question(
 def test_learning_at_the_end_adds_what_the_user_said_and_no_answers(bank: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     talk(monkeypatch, "I bought a red piano.", f"What does {SISTER} work as?")
     assert run("chat", bank, "--learn") == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("2 messages and 1 records")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("added to the bank: 2 messages and 1 record,")
     assert [message.text for message in MemoryBank.open(bank).messages][3:] == ["I bought a red piano.", f"What does {SISTER} work as?"]
 
 
