@@ -48,11 +48,13 @@ from napmem_rl.cli_score import add_score_commands
 from napmem_rl.cli_show import add_show_command
 from napmem_rl.command_parser import CommandParser
 from napmem_rl.errors import NapMemError
+from napmem_rl.masking import mask_log_records
 from napmem_rl.report.page import MAX_EPISODES, write_report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status (0 fine, 1 a problem found or bad input; argparse itself exits with 2)."""
+    mask_log_records()
     args = _build_parser().parse_args(argv)
     try:
         status = args.run(args)

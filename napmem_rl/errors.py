@@ -12,15 +12,17 @@ import sys
 from collections.abc import Callable
 from typing import ParamSpec
 
+from napmem_rl.masking import mask_log_records, mask_secrets
+
 P = ParamSpec("P")
 
 
 class NapMemError(Exception):
-    """Base of the tree. Constructed from one message, so that instances survive pickling between Ray processes."""
+    """Base of the tree. Constructed from one message, so that instances survive pickling between Ray processes; keys and passwords in it are masked."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = mask_secrets(message)
+        super().__init__(self.message)
 
     @classmethod
     def of(cls, what: str, problem: str, *, got: object = None, expected: str | None = None, fix: str | None = None) -> NapMemError:
@@ -100,10 +102,11 @@ def report_errors(main: Callable[P, int]) -> Callable[P, int]:
 
     @functools.wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        mask_log_records()
         try:
             return main(*args, **kwargs)
         except (NapMemError, OSError) as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {mask_secrets(str(error))}", file=sys.stderr)
             return 2
 
     return run

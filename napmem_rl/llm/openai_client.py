@@ -20,6 +20,7 @@ from napmem_rl.llm.base import AssistantTurn, ChatClient, ChatReply, RawToolCall
 from napmem_rl.llm.connections import Connections
 from napmem_rl.llm.disk_cache import DiskCache
 from napmem_rl.llm.limits import BYTES_OF_TOKEN, Budget, RequestLimits, Spending, guess_prompt_tokens
+from napmem_rl.masking import mask_secrets
 from napmem_rl.tools.parse import parse_turn
 from napmem_rl.tools.spec import ToolSpec
 
@@ -115,7 +116,7 @@ class OpenAIChat:
     ) -> ChatReply:
         """One completion. Raises LLMError after all retries, or where the reply is not a chat completion; BudgetError where the budget does not hold it."""
         request = self._build_request(messages, tools, schema, max_tokens)
-        key = {"endpoint": self.endpoint, **self._cache_tag, **request}
+        key = {"endpoint": mask_secrets(self.endpoint), **self._cache_tag, **request}
         stored = await asyncio.to_thread(self._cache.get, key) if self._cache is not None else None
         if stored is not None:
             self.usage.num_cached += 1

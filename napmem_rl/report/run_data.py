@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from napmem_rl.errors import DataError
+from napmem_rl.masking import mask_settings
 from napmem_rl.memory.storage import BANKS_VARIABLE
 
 METRICS_FILE, TRAJECTORIES_DIR = "metrics.jsonl", "trajectories"
@@ -197,4 +198,4 @@ def _load_mapping(path: Path, problems: list[Problem]) -> dict[str, Any]:
     if not isinstance(value, dict):
         problems.append(Problem(file=path.name, line=None, text="holds no mapping"))
         return {}
-    return value
+    return mask_settings(value)  # also of a run from before they were masked when they were written
