@@ -23,7 +23,7 @@ from napmem_rl.config.evaluation_recipe import EvaluationRecipe
 from napmem_rl.config.evaluation_sections import SERVED
 from napmem_rl.evals.answer_log import AnswerLog, load_answers
 from napmem_rl.evals.evaluation import Ask, AttemptRequest, RunOutcome, plan_attempts, run_attempts, select_pending
-from napmem_rl.evals.evaluation_guard import check_training_overlap
+from napmem_rl.evals.evaluation_guard import check_training_overlap, describe_oracle_gaps
 from napmem_rl.evals.evaluation_page import render_evaluation_page
 from napmem_rl.evals.evaluation_settings import build_settings, settle
 from napmem_rl.evals.policies.registry import describe_policy
@@ -68,7 +68,8 @@ def evaluate(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | Non
     """
     evaluation = prepare_evaluation(recipe, wanted, out=out, report=report)
     with hold_run_dir(evaluation.out, other="another --out"):
-        note = check_training_overlap(recipe, list(evaluation.benchmarks))
+        benchmarks = list(evaluation.benchmarks)
+        notes = [note for note in (check_training_overlap(recipe, benchmarks), describe_oracle_gaps(recipe, benchmarks)) if note]
         model_hash = fingerprint_weights(recipe.policy.model) if recipe.policy.engine in SERVED else None
         settings = build_settings(recipe, evaluation.benchmarks, name=evaluation.name, facts=evaluation.facts, model_hash=model_hash)
         if settle(evaluation.out, settings):
@@ -77,7 +78,7 @@ def evaluate(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | Non
         if outcome.stopped:
             report(f"stopped: {outcome.stopped}. What is answered is kept in {evaluation.out}; go on with: {_this_command()}")
             return INTERRUPTED if outcome.stopped.startswith("signal") else INCOMPLETE
-        return write_results(evaluation, outcome, [note] if note else [], report)
+        return write_results(evaluation, outcome, notes, report)
 
 
 def prepare_evaluation(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | None, report: Report) -> Evaluation:

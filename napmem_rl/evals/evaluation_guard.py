@@ -1,4 +1,4 @@
-"""Refuses to evaluate a policy on what it was trained on, as far as its run directory tells what that was."""
+"""What must be known before figures are believed: a policy is not evaluated on what it was trained on, and an oracle without evidence is no ceiling."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from napmem_rl.config.tree import load_yaml, select
 from napmem_rl.data.overlap import FINGERPRINTS, find_asked_banks, find_training_fingerprints, load_fingerprints
 from napmem_rl.errors import DataError
 from napmem_rl.evals.prepared import Benchmark
+from napmem_rl.schema import AnswerKind
 
 _MAX_BANKS = 3
 
@@ -40,6 +41,17 @@ def check_training_overlap(recipe: EvaluationRecipe, benchmarks: list[Benchmark]
             raise DataError.of(f"benchmark {benchmark.name}", f"shares {len(shared)} messages with what the policy was trained on: {shown}", fix=fix)
     said = f"no message of a benchmark is among the {len(training):,} that the policy was trained on"
     return f"{said}; not compared, for want of fingerprints: {', '.join(left_out)}" if left_out else said
+
+
+def describe_oracle_gaps(recipe: EvaluationRecipe, benchmarks: list[Benchmark]) -> str:
+    """How many questions that have an answer the oracle reads nothing for, because their gold evidence is not known; "" where there are none."""
+    if recipe.policy.access != "oracle":
+        return ""
+    items = [(task, key) for benchmark in benchmarks for task, key in benchmark.items if key.kind is not AnswerKind.UNANSWERABLE and task.needs_memory]
+    num_unknown = sum(not key.evidence_ids for _, key in items)
+    if not num_unknown:
+        return ""
+    return f"the oracle reads nothing for {num_unknown} of {len(items)} questions, whose gold evidence is not known: with them its scores are no ceiling"
 
 
 def find_training(recipe: EvaluationRecipe) -> dict[int, str] | None:

@@ -125,7 +125,7 @@ def test_a_directory_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"), [(None, "does not exist"), ("oops", "not JSON"), ("[]", "not LoCoMo's format"), ('[{"a": 1}]', "no field 'sample_id'")]
+    ("content", "expected"), [(None, "does not exist"), ("oops", "no JSON"), ("[]", "holds nothing"), ('[{"a": 1}]', "no field 'sample_id'")]
 )
 def test_the_command_says_in_one_line_what_is_wrong_and_writes_nothing(tmp_path: Path, content: str | None, expected: str) -> None:
     if content is not None:

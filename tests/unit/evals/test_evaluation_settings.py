@@ -12,7 +12,7 @@ from prepared_maker import make_messages, write_prepared
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe, load_evaluation_recipe
 from napmem_rl.data.overlap import Fingerprints, keep_training_fingerprints, load_fingerprints
 from napmem_rl.errors import DataError
-from napmem_rl.evals.evaluation_guard import check_training_overlap
+from napmem_rl.evals.evaluation_guard import check_training_overlap, describe_oracle_gaps
 from napmem_rl.evals.evaluation_settings import build_settings, load_settings, settle
 from napmem_rl.evals.prepared import Benchmark, load_split
 
@@ -105,3 +105,11 @@ def test_where_nothing_tells_what_was_trained_on_that_is_said(benchmark: Benchma
     assert "no run directory says" in check_training_overlap(recipe, [benchmark])
     endpoint = load_evaluation_recipe("no_memory", ["policy.model=m"])
     assert "behind the endpoint was trained on is not known" in check_training_overlap(endpoint, [benchmark])
+
+
+def test_an_oracle_without_evidence_is_told_and_other_policies_are_not(benchmark: Benchmark) -> None:
+    oracle, other = (load_evaluation_recipe(name, ["policy.engine=extractive"]) for name in ("oracle", "passive_bm25"))
+    assert describe_oracle_gaps(oracle, [benchmark]) == "", "unanswerable questions have no evidence to read"
+    (task, key), *rest = benchmark.items
+    gap = dataclasses.replace(benchmark, items=((task, dataclasses.replace(key, evidence_ids=())), *rest))
+    assert "reads nothing for 1 of 6 questions" in describe_oracle_gaps(oracle, [gap]) and describe_oracle_gaps(other, [gap]) == ""
