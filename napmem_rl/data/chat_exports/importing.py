@@ -35,6 +35,7 @@ from napmem_rl.memory.storage import BANK_FILE
 from napmem_rl.schema import Message
 
 _TELL_EVERY_S = 10.0
+_LONG_S = 60.0
 _FEW_RECORDS = 0.05  # records a message, below which the rules found no language of theirs
 _MANY_MESSAGES = 50
 Report = Callable[[str], None]
@@ -64,7 +65,7 @@ class ImportSummary:
         speakers = ", ".join(f"{name} ({number:,})" for name, number in self.tally.speakers.most_common(6))
         more = len(self.tally.speakers) - 6
         lines = self.tally.describe() + ([f"  speakers: {speakers}" + (f", and {more} more" if more > 0 else "")] if speakers else [])
-        lines += [f"bank {self.bank_dir}: {ending}; {self.seconds:.1f} s"]
+        lines += [f"bank {self.bank_dir}: {ending}" + (f"; {self.seconds:.0f} s" if self.seconds >= _LONG_S else "")]
         lines += [f"note: {self.hint}"] if self.hint else []
         return lines + ([f"INCOMPLETE: {self.problem}. The same command goes on"] if self.problem else [])
 
