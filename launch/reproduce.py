@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from napmem_rl.backend.reproduction import reproduce_evaluation, reproduce_quickstart
+from napmem_rl.backend.reproduction import print_memchain, reproduce_evaluation, reproduce_quickstart
 from napmem_rl.errors import NapMemError
 from napmem_rl.evals.reproduce_rmm import print_rmm
 
@@ -26,6 +26,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--first-seed", type=int, default=0, help="all but evaluation: the first one")
     parser.add_argument("--steps", type=_positive, default=None, help="quickstart: GRPO steps (default: the recipe's)")
     parser.add_argument("--json", action="store_true", help="rmm, memchain: the table as JSON, progress on stderr")
+    parser.add_argument("--ablations", action="store_true", help="memchain: the variants of the paper's Table 5 beside the whole method")
     return parser.parse_args(arguments)
 
 
@@ -47,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.what == "rmm":
             return print_rmm(ROOT, seeds, as_json=args.json)
         if args.what == "memchain":
-            from napmem_rl.backend.reproduction_memchain import print_memchain  # imports what takes seconds
-
-            return print_memchain(ROOT, seeds, as_json=args.json)
+            return print_memchain(ROOT, seeds, as_json=args.json, ablations=args.ablations)
         return reproduce_quickstart(ROOT, seeds, steps=args.steps)
     except NapMemError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from napmem_rl.backend.smollm2 import convert_smollm2
 from napmem_rl.config.recipe import load_recipe
 from napmem_rl.errors import ConfigError
+from napmem_rl.evals.memchain_table import holds as holds_above_zero
+from napmem_rl.evals.memchain_table import render_rows, render_table
 from napmem_rl.evals.reproduce import is_finished, load_summaries, write_reproduction
 from napmem_rl.evals.reproduce_evaluation import EXTRACTIVE, Policy, build_table, holds, model_policies, run_baselines, write_table
 
@@ -58,6 +61,19 @@ def reproduce_evaluation(root: Path) -> int:
     print(write_table(table, json_path=out / "table.json", docs_path=root / "docs" / "reproduce.md"))
     if not holds(table):
         print("error: oracle > passive_rrf > no_memory does not hold", file=sys.stderr)
+        return 1
+    return 0
+
+
+def print_memchain(root: Path, seeds: Sequence[int], *, as_json: bool, ablations: bool) -> int:
+    """MemChain's proof, or its ablations: the table on stdout, progress on stderr. Returns 0, or 1 where an interval of what TMPO gains does not exclude 0."""
+    from napmem_rl.backend.reproduction_memchain import reproduce_ablations, reproduce_memchain  # imports what takes seconds
+
+    run, render = (reproduce_ablations, functools.partial(render_rows, header="variant")) if ablations else (reproduce_memchain, render_table)
+    table = run(root, seeds, report=lambda line: print(line, file=sys.stderr, flush=True))
+    print(json.dumps(table, indent=2) if as_json else render(table))
+    if not ablations and not holds_above_zero(table):
+        print("error: TMPO over SFT does not exclude 0 everywhere", file=sys.stderr)
         return 1
     return 0
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from napmem_rl.atomic import write_file
-from napmem_rl.backend.memchain_proof import CLEAN, FULL, SFT, TMPO, Report, SeedRun, build_base, build_seed, measure_fixed, run_variant
+from napmem_rl.backend.memchain_proof import BASE, CLEAN, FULL, SFT, TMPO, Report, SeedRun, Variant, build_base, build_seed, measure_fixed, run_variant
 from napmem_rl.config.recipe import load_recipe
-from napmem_rl.evals.memchain_table import AFTER, BEFORE, MODES, holds, render_table, summarise_gains, summarise_row
+from napmem_rl.config.sections import PACKET_ABLATIONS
+from napmem_rl.evals.memchain_table import AFTER, BEFORE, MODES, render_rows, render_table, summarise_gains, summarise_row
 from napmem_rl.evals.metrics import BANK_ID
 from napmem_rl.evals.reproduce import replace_between
 
 BEGIN, END = "<!-- memchain: begin -->", "<!-- memchain: end -->"
+ABLATION_MARKERS = ("<!-- memchain ablations: begin -->", "<!-- memchain ablations: end -->")
+ABLATIONS = (  # variant, the stage whose policy counts, name of the row
+    (FULL, TMPO, "full"),
+    *((Variant(name=name, common=(f"memchain.ablation={name}",)), TMPO, name.replace("_", " ")) for name in PACKET_ABLATIONS if name != "none"),
+    (FULL, SFT, "SFT only"),
+    (Variant(name="prompt_only", stages=(BASE,)), BASE, "prompt only (no packet learnt)"),
+)
 READER = "worlds (a perfect reader of synthetic users; always the same answer, so that s = c)"
 
 
@@ -38,14 +45,25 @@ def reproduce_memchain(root: Path, seeds: Sequence[int], *, report: Report) -> d
     return table
 
 
-def print_memchain(root: Path, seeds: Sequence[int], *, as_json: bool) -> int:
-    """`reproduce_memchain`, its table on stdout and its progress on stderr. Returns 0, or 1 where an interval of what TMPO gains does not exclude 0."""
-    table = reproduce_memchain(root, seeds, report=lambda line: print(line, file=sys.stderr, flush=True))
-    print(json.dumps(table, indent=2) if as_json else render_table(table))
-    if not holds(table):
-        print("error: TMPO over SFT does not exclude 0 everywhere", file=sys.stderr)
-        return 1
-    return 0
+def reproduce_ablations(root: Path, seeds: Sequence[int], *, report: Report) -> dict[str, Any]:
+    """The variants of Table 5 beside the whole method; writes runs/reproduce-memchain/ablations.json and their table of the page. Raises as the above."""
+    out, recipes = root / "runs" / "reproduce-memchain", root / "recipes" / "memchain"
+    runs = [SeedRun(recipes=recipes, base=out / "base", out=out / f"seed{seed}", seed=seed, report=report) for seed in seeds]
+    table = {"reader": READER, "seeds": [{"seed": run.seed, "rows": _run_ablations(run)} for run in runs]}
+    page = replace_between(root / "docs" / "reproduce.md", *ABLATION_MARKERS, render_rows(table, "variant"))
+    write_file(out / "ablations.json", json.dumps(table, indent=2) + "\n")
+    write_file(root / "docs" / "reproduce.md", page)
+    return table
+
+
+def _run_ablations(run: SeedRun) -> list[dict[str, Any]]:
+    build_seed(run)
+    build_base(run)
+    rows = []
+    for variant, stage, name in ABLATIONS:
+        facts = run_variant(run, variant)
+        rows += [{"name": name, "mode": mode, **summarise_row(facts[f"{stage}/{mode}"])} for mode in MODES]
+    return rows
 
 
 def run_seed(run: SeedRun) -> dict[str, Any]:

@@ -75,6 +75,17 @@ def render_table(table: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def render_rows(table: Mapping[str, Any], header: str) -> str:
+    """Every row of every seed, those of one name and decoding mode together."""
+    lines = [
+        f"| {header} | decoding | seed | reward [95%] | right answers [95%] | parsed | evidence tokens | citations (F1) |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, mode in dict.fromkeys((row["name"], row["mode"]) for seed in table["seeds"] for row in seed["rows"]):
+        lines += [_render_row(seed, row) for seed in table["seeds"] for row in seed["rows"] if (row["name"], row["mode"]) == (name, mode)]
+    return "\n".join(lines)
+
+
 def _find_row(seed: Mapping[str, Any], name: str, mode: str) -> Mapping[str, Any]:
     return next(row for row in seed["rows"] if (row["name"], row["mode"]) == (name, mode))
 
