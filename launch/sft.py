@@ -23,7 +23,8 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="override one key, e.g. demonstrations.count=16")
     parser.add_argument("--packets-only", action="store_true", help="of a MemChain recipe: write data.dir/packets.parquet and train nothing")
     options = parser.parse_args()
-    recipe = load_sft_recipe(options.recipe, options.overrides)
+    unused = ["output=none", "model.path=none"] if options.packets_only else []
+    recipe = load_sft_recipe(options.recipe, [*unused, *options.overrides])
     from napmem_rl.backend.sft import run_sft  # imports what takes seconds
     from napmem_rl.backend.sft_packets import write_packets
 

@@ -11,7 +11,7 @@ from napmem_rl.config.recipe import Recipe, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 GIVEN = ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=hashing")
-GRPO = sorted(path for path in RECIPES.rglob("*.yaml") if not path.name.startswith("sft") and path.parent.name not in ("eval", "rmm"))
+GRPO = sorted(path for path in RECIPES.rglob("*.yaml") if "sft" not in path.name and path.parent.name not in ("eval", "rmm"))
 JUDGE = dict.fromkeys(("grpo.yaml", "grpo_lora.yaml", "async.yaml"), ("judge.model=j",)) | {
     "tmpo.yaml": ("judge.model=j", "answerer.model=f"),
     "tmpo_served.yaml": ("judge.model=j", "reward.reward_model.model_path=/f"),

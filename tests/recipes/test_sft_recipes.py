@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ GIVEN = {"memchain/sft.yaml": ("output=/o", "memory.encoder=/e", "teacher.model=
 SMOKE = RECIPES / "napmem" / "sft_smoke.yaml"
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.rglob("sft*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RECIPES.rglob("*sft*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_sft_recipe_loads(path: Path) -> None:
     recipe = load_sft_recipe(path, ["data.dir=/data", *GIVEN.get(str(path.relative_to(RECIPES)), ())])
     assert recipe.verl.data.custom_cls.name == "DemonstrationDataset"
@@ -43,6 +44,10 @@ def test_supervised_training_of_memchain_has_the_papers_values() -> None:
     assert (recipe.lora.rank, recipe.lora.alpha, recipe.lora.dropout, recipe.lora.target_modules) == (32, 64, 0.05, "all-linear")
     optim = recipe.verl.optim
     assert (optim.lr, optim.lr_warmup_steps_ratio, optim.clip_grad, recipe.verl.trainer.total_epochs, recipe.count) == (8e-5, 0.03, 1.0, 2, 5882)
+    text = (RECIPES / "memchain" / "sft.yaml").read_text()
+    for size, overrides in re.findall(r"^#   ([\d.]+B): (.+)$", text, flags=re.MULTILINE):
+        other = load_sft_recipe(RECIPES / "memchain" / "sft.yaml", ["data.dir=/data", *GIVEN["memchain/sft.yaml"], *overrides.split()])
+        assert size in other.verl.model.path and (other.lora, other.verl.optim) == (recipe.lora, recipe.verl.optim)
 
 
 def test_the_cpu_platform_trains_in_float32_under_fsdp2_and_asks_for_our_plugin() -> None:

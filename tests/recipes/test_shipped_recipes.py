@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ OPEN = {
     "napmem/grpo.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
     "napmem/async.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
     "memchain/smoke.yaml": ("data.dir=/d",),
+    "memchain/cpu.yaml": ("data.dir=/d",),
     "napmem/grpo_served.yaml": ("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "reward.reward_model.model_path=/j"),
     "memchain/tmpo_served.yaml": (
         *("data.dir=/d", "actor_rollout_ref.model.path=/m", "memory.encoder=/e", "judge.model=j"),
@@ -33,7 +35,7 @@ def load(name: str) -> Recipe:
 
 def test_the_list_of_grpo_recipes_is_complete() -> None:
     """Recipes of launch/sft.py start with `sft`, those of launch/evaluate.py lie in eval/, of launch/rmm.py in rmm/; all are loaded by their own tests."""
-    others = {path for path in RECIPES.rglob("*.yaml") if path.name.startswith("sft") or path.parent.name in ("eval", "rmm")}
+    others = {path for path in RECIPES.rglob("*.yaml") if "sft" in path.name or path.parent.name in ("eval", "rmm")}
     assert {str(path.relative_to(RECIPES)) for path in set(RECIPES.rglob("*.yaml")) - others} == set(OPEN)
 
 
@@ -80,6 +82,32 @@ def test_the_recipe_of_memchain_says_which_values_are_ours() -> None:
     for key in ("n: 8", "lr: 1.0e-6", "clip_ratio_low: 3.0e-4", "clip_ratio_high: 4.0e-4", "kl_loss_coef: 0.001", "entropy_coeff: 0", "num_answers: 4"):
         (line,) = [line for line in text.splitlines() if line.strip().startswith(key)]
         assert "# OURS" in line
+
+
+def test_the_other_sizes_of_the_paper_are_overrides_that_change_no_value_of_the_optimisation() -> None:
+    """The overrides stand in the recipe as comments; "the same data interface and core optimization settings" (appendix A.5)."""
+    text = (RECIPES / "memchain" / "tmpo.yaml").read_text()
+    lines = dict(re.findall(r"^#   ([\d.]+B): (.+)$", text, flags=re.MULTILINE))
+    assert set(lines) == {"1.7B", "8B"}
+    full = load("memchain/tmpo.yaml")
+    for overrides in lines.values():
+        other = load_recipe(RECIPES / "memchain" / "tmpo.yaml", [*OPEN["memchain/tmpo.yaml"], *overrides.split()])
+        differing = {key.rsplit(".", 1)[-1] for key in other.changed if other.changed[key] != full.changed.get(key)}
+        assert "path" in differing and differing <= {"path", "ppo_max_token_len_per_gpu", "gpu_memory_utilization"}
+        assert other.sections() == full.sections()
+
+
+SERVED = [("napmem/grpo_served.yaml", "napmem/grpo.yaml", "judge"), ("memchain/tmpo_served.yaml", "memchain/tmpo.yaml", "answerer")]
+
+
+@pytest.mark.parametrize(("name", "base", "key"), SERVED)
+def test_a_recipe_with_a_served_model_differs_in_who_is_asked_and_in_where_it_is_placed(name: str, base: str, key: str) -> None:
+    served, plain = load(name), load(base)
+    ours, theirs = served.sections(), plain.sections()
+    assert ours[key] == theirs[key] | {"kind": "served", "model": None} and {**ours, key: 0} == {**theirs, key: 0}
+    pool = served.verl.reward.reward_model
+    assert (pool.n_gpus_per_node + served.verl.trainer.n_gpus_per_node, pool.nnodes) == (plain.verl.trainer.n_gpus_per_node, 1)
+    assert (pool.rollout.name, pool.rollout.tensor_model_parallel_size, pool.rollout.free_cache_engine) == ("vllm", 1, False)
 
 
 def test_the_lora_recipe_differs_in_adapters_rate_and_name_alone() -> None:
