@@ -190,9 +190,10 @@ def _claim(run: SeedRun, variant: Variant) -> Path:
 def _launch(script: str, recipe: Path, keys: Sequence[str], log_path: Path, report: Report) -> None:
     """A script of launch/ in a process of its own, its output in a file; it ends with this process. Raises BackendError where it fails."""
     launcher = Path(__file__).resolve().parents[2] / "launch" / script
+    environment = {"OMP_NUM_THREADS": "1"} | dict(os.environ)  # layers of so small a policy are too short to share
     report(f"launch/{script} {recipe.name} …; all output: {log_path}")
     with log_path.open("wb") as log:
-        exit_code = run_to_the_end([sys.executable, str(launcher), str(recipe), *keys], output=log)
+        exit_code = run_to_the_end([sys.executable, str(launcher), str(recipe), *keys], environment=environment, output=log)
     if exit_code != 0:
         tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-20:])
         raise BackendError.of(f"launch/{script}", f"ended with exit code {exit_code}", fix=f"The end of {log_path}:\n{tail}")

@@ -86,7 +86,7 @@ def _run_ranks(recipe: SftRecipe, config: DictConfig, file: Path, *, module: str
     search_path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, **recipe.env, "PYTHONPATH": search_path}
     if recipe.platform == "cpu":
-        environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // ranks))
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // ranks)))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     exit_code = run_to_the_end([*launcher, "-m", module, str(file)], environment=environment)
     if exit_code != 0:
