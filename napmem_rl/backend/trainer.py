@@ -16,6 +16,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from transfer_queue import interface as queue_interface
 from verl.trainer.ppo.v1 import trainer_base
+from verl.utils.tracking import Tracking
 
 from napmem_rl.backend import metric_names as names
 from napmem_rl.backend.death_watch import WATCH, report_deaths
@@ -27,8 +28,19 @@ from napmem_rl.backend.served_model import publish_served
 from napmem_rl.backend.settings import JobSettings
 from napmem_rl.backend.wandb_tables import log_trajectory_table
 from napmem_rl.errors import CheckpointError, ConfigError, JobStopped
+from napmem_rl.masking import mask_settings
 
 PROGRESS_INTERVAL_S = 30.0
+
+
+class MaskedTracking(Tracking):
+    """What verl hands its whole configuration to, for W&B and the like: they get it without keys and passwords."""
+
+    def __init__(self, *args: Any, config: Any = None, **options: Any) -> None:
+        super().__init__(*args, config=mask_settings(config), **options)
+
+
+trainer_base.Tracking = MaskedTracking
 
 
 class StepReports:

@@ -33,6 +33,7 @@ from napmem_rl.memory.forgetting_levels import Remains, compute_remains, find_co
 from napmem_rl.memory.forgetting_redraw import draws_alone, find_runs, redraw
 from napmem_rl.memory.forgetting_state import ask_again, shift_state
 from napmem_rl.memory.forgotten import FORGOTTEN_FILE, REMOVED_NOTE, Forgetting, RemovedVersion, list_forgettings, render_forgettings
+from napmem_rl.memory.import_state import carry_import_state
 from napmem_rl.memory.pyramid_builder import PyramidBuilder
 from napmem_rl.memory.versions import copy_versions, list_versions
 from napmem_rl.memory.writers.base import MemoryWriter
@@ -248,6 +249,7 @@ def _replace(
     try:
         copy_versions(path, fresh, bank.snapshot, list(plan.kept))
         write_file(fresh / FORGOTTEN_FILE, render_forgettings([*list_forgettings(path), _note(plan, names_versions)]), durable=False)
+        carry_import_state(path, fresh)  # the key of the ids by which a later import knows what was forgotten
     finally:
         lock.release()
     with BankWriter.open(fresh, bank_id=plan.bank_id, writer=bank.writer, durable=False) as writer:
