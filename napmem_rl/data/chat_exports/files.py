@@ -61,8 +61,12 @@ class ExportFile:
             raise DataError.of(self.name, f"cannot be read ({error.strerror or error})") from error
 
 
-def find_files(paths: Sequence[Path]) -> list[ExportFile]:
+def find_files(paths: Sequence[Path], others: list[str] | None = None) -> list[ExportFile]:
     """All files that may hold chats, in the order of the paths; those of a directory or a zip by name.
+
+    Args:
+        paths: files, zip files or directories.
+        others: takes the names of the files beside them, which are not read.
 
     Raises:
         DataError: a path does not exist, a zip is broken, holds nothing that looks like chats, or would unpack to too much.
@@ -72,18 +76,24 @@ def find_files(paths: Sequence[Path]) -> list[ExportFile]:
     for path in paths:
         if not path.exists():
             raise DataError.of(f"export {path}", "does not exist")
-        for file in (
-            sorted(entry for entry in path.rglob("*") if entry.is_file() and not _HIDDEN.search(str(entry.relative_to(path)))) if path.is_dir() else [path]
-        ):
+        for file, name in _list_files(path):
             if file.resolve() not in seen:
                 seen.add(file.resolve())
-                found += _open_file(file, is_named=not path.is_dir())
+                found += _open_file(file, name, others if others is not None else [], is_named=file == path)
     if not found:
         raise DataError.of(f"export {', '.join(map(str, paths))}", "the directory holds no file of an export", expected=f"{', '.join(_SUFFIXES)} or .zip")
     return found
 
 
-def _open_file(path: Path, *, is_named: bool) -> list[ExportFile]:
+def _list_files(path: Path) -> list[tuple[Path, str]]:
+    """(file, its name for people) of a file itself, or of everything in a directory but what is hidden."""
+    if not path.is_dir():
+        return [(path, path.name)]
+    inside = ((entry, str(entry.relative_to(path))) for entry in path.rglob("*") if entry.is_file())
+    return sorted((entry, name) for entry, name in inside if not _HIDDEN.search(name))
+
+
+def _open_file(path: Path, name: str, others: list[str], *, is_named: bool) -> list[ExportFile]:
     """The export files that a file is, or holds."""
     if not path.is_file():
         raise DataError.of(f"export {path}", "is no file", expected="a file, a zip file or a directory of them")
@@ -93,20 +103,22 @@ def _open_file(path: Path, *, is_named: bool) -> list[ExportFile]:
     except OSError as error:
         raise DataError.of(f"export {path}", f"cannot be read ({error.strerror})") from error
     if head[:2] == b"PK" or path.suffix.lower() == ".zip":
-        return _open_zip(path, head)
-    if not is_named and (path.suffix.lower() not in _SUFFIXES or _NO_CHATS.fullmatch(path.name)):
+        return _open_zip(path, name, others, head)
+    is_expected = is_named or _is_chat_name(path.name)
+    if not is_expected and (not head or path.suffix.lower() not in _SUFFIXES or _NO_CHATS.fullmatch(path.name)):
+        others.append(name)
         return []
     if not head:
         raise DataError.of(f"export {path}", "is empty", fix="Get the export again.")
     siblings = tuple(_make_file(other) for other in sorted(path.parent.glob("users.json")))
-    return [_make_file(path, is_expected=is_named or _is_chat_name(path.name), siblings=siblings)]
+    return [_make_file(path, name, is_expected=is_expected, siblings=siblings)]
 
 
-def _make_file(path: Path, *, is_expected: bool = False, siblings: tuple[ExportFile, ...] = ()) -> ExportFile:
-    return ExportFile(name=path.name, title=path.stem, open_stream=lambda: path.open("rb"), is_expected=is_expected, siblings=siblings)
+def _make_file(path: Path, name: str = "", *, is_expected: bool = False, siblings: tuple[ExportFile, ...] = ()) -> ExportFile:
+    return ExportFile(name=name or path.name, title=path.stem, open_stream=lambda: path.open("rb"), is_expected=is_expected, siblings=siblings)
 
 
-def _open_zip(path: Path, head: bytes) -> list[ExportFile]:
+def _open_zip(path: Path, name: str, others: list[str], head: bytes) -> list[ExportFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if not member.is_dir() and not _HIDDEN.search(member.filename)]
@@ -114,21 +126,22 @@ def _open_zip(path: Path, head: bytes) -> list[ExportFile]:
         problem = "is cut off or broken" if head[:2] == b"PK" else "is no zip file"
         raise DataError.of(f"export {path}", f"{problem} ({error})", fix="Get the export again.") from error
     exact = [member for member in members if _is_chat_name(member.filename)]
-    others = [m for m in members if m.filename.lower().endswith(_SUFFIXES) and not _NO_CHATS.fullmatch(m.filename)]
-    chosen = sorted(exact or others, key=lambda member: member.filename)
+    possible = [m for m in members if m.filename.lower().endswith(_SUFFIXES) and not _NO_CHATS.fullmatch(m.filename)]
+    chosen = sorted(exact or possible, key=lambda member: member.filename)
     if not chosen:
         names = [member.filename for member in members[:5]]
         raise DataError.of(f"export {path}", "the zip file holds no chats", got=names, expected="conversations.json, _chat.txt, or other .json or .txt files")
     _check_size(path, chosen)
-    users = tuple(_make_member(path, member, False, ()) for member in members if member.filename.rpartition("/")[2] == "users.json")
-    return [_make_member(path, member, bool(exact), users) for member in chosen]
+    others += [f"{name}, {member.filename}" for member in members if member not in chosen]
+    users = tuple(_make_member(path, name, member, False, ()) for member in members if member.filename.rpartition("/")[2] == "users.json")
+    return [_make_member(path, name, member, bool(exact), users) for member in chosen]
 
 
-def _make_member(path: Path, member: zipfile.ZipInfo, is_expected: bool, siblings: tuple[ExportFile, ...]) -> ExportFile:
+def _make_member(path: Path, name: str, member: zipfile.ZipInfo, is_expected: bool, siblings: tuple[ExportFile, ...]) -> ExportFile:
     own = Path(member.filename).stem
     title = path.stem if own in ("_chat", "conversations") else own
     return ExportFile(
-        name=f"{path.name}, {member.filename}",
+        name=f"{name}, {member.filename}",
         title=title,
         open_stream=lambda: _open_member(path, member.filename),
         is_expected=is_expected,

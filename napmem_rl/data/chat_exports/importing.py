@@ -92,18 +92,22 @@ def import_chats(
     """
     work = _import(list(map(Path, paths)), Path(out), options or ReadOptions(), writer or WriterChoice(name=RULES), report)
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(work)
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, work).result()
+    except OSError as error:
+        fix = "What was committed is kept, and the same command goes on."
+        raise BankError.of(f"bank {out}", f"cannot be written ({error.strerror or error})", fix=fix) from error
 
 
 async def _import(paths: Sequence[Path], out: Path, options: ReadOptions, choice: WriterChoice, report: Report) -> ImportSummary:
     started = time.monotonic()
     bank_id, state = _look_at_bank(out)
     tally, telling = Tally(), _Telling(report)
-    reader = ExportReader.open(find_files(paths), options, tally, known_user=state.user)
+    reader = ExportReader.open(find_files(paths, tally.other_files), options, tally, known_user=state.user)
     out.parent.mkdir(parents=True, exist_ok=True)
     with Spool(out.parent) as spool:
         placing = Placing(key=bytes.fromhex(state.key), tally=tally, gap_hours=options.gap_hours)
@@ -112,8 +116,7 @@ async def _import(paths: Sequence[Path], out: Path, options: ReadOptions, choice
                 spool.add(session)
             telling.tell(f"read {tally.num_read:,} messages")
         _refuse_nothing(tally, spool, paths)
-        is_chat = any(name == "whatsapp" for _, name in tally.files)
-        state = replace(state, user=reader.user if is_chat else state.user)
+        state = replace(state, user=reader.user)
         async with choice.open() as writer:
             durable = choice.settings is not None or (out / BANK_FILE).exists()
             with BankWriter.open(out, bank_id=bank_id, writer=writer.name if choice.draws else "none", durable=durable) as bank:

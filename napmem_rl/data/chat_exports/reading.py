@@ -47,13 +47,22 @@ class ReadOptions:
             raise ConfigError.of("--gap-hours", "is no number of hours", got=self.gap_hours)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PlannedFile:
+    """A file, its format and, of a chat between people, how it is read."""
+
+    file: ExportFile
+    format: str
+    chat: whatsapp.ChatSettings | None
+
+
 class ExportReader:
     """Reads the files of one import. `open` finds out what they are; `conversations` gives what they hold."""
 
-    def __init__(self, files: Sequence[tuple[ExportFile, str]], settings: dict[str, whatsapp.ChatSettings], options: ReadOptions, tally: Tally) -> None:
+    def __init__(self, files: Sequence[_PlannedFile], user: str | None, options: ReadOptions, tally: Tally) -> None:
         """For `open`."""
-        self._files, self._settings, self._options, self._tally = files, settings, options, tally
-        self.user = options.user or next((settings.user for settings in settings.values()), None)
+        self._files, self._options, self._tally = files, options, tally
+        self.user = user
 
     @classmethod
     def open(cls, files: Sequence[ExportFile], options: ReadOptions, tally: Tally, *, known_user: str | None = None) -> ExportReader:
@@ -80,7 +89,10 @@ class ExportReader:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
             raise ConfigError.of(flags, "would do nothing: only WhatsApp's chats need it", fix="Leave it out; other exports hold moments, which become UTC.")
         tally.files = [(file.name, name) for file, name in chosen]
-        return cls(chosen, _plan_chats(chats, options, known_user), options, tally)
+        plans = iter(_plan_chats(chats, options, known_user))
+        planned = [_PlannedFile(file=file, format=name, chat=next(plans) if name == whatsapp.FORMAT else None) for file, name in chosen]
+        user = next((one.chat.user for one in planned if one.chat is not None), options.user or known_user)
+        return cls(planned, user, options, tally)
 
     def conversations(self) -> Iterator[Conversation]:
         """Everything, file by file.
@@ -88,19 +100,19 @@ class ExportReader:
         Raises:
             DataError: a file is cut off or broken (unless `partial`), or holds the conversations of several accounts.
         """
-        for file, name in self._files:
-            if name == whatsapp.FORMAT:
-                yield from whatsapp.read_chat(file, self._settings[file.name], self._tally)
+        for planned in self._files:
+            if planned.chat is not None:
+                yield from whatsapp.read_chat(planned.file, planned.chat, self._tally)
                 continue
             try:
-                yield from self._read_json(file, next(one for one in JSON_FORMATS if one.name == name))
+                yield from self._read_json(planned.file, next(one for one in JSON_FORMATS if one.name == planned.format))
             except DataError as error:
                 if not self._options.partial or "--partial" not in error.message:
                     raise
                 self._tally.problems.append(error.message)
 
     def _read_json(self, file: ExportFile, expected: JsonFormat) -> Iterator[Conversation]:
-        accounts = Accounts.of(file, self._options.user)
+        accounts = Accounts.of(file, self.user)
         for where, value in read_items(file.read, file.name, on_replaced=lambda number: _note_replaced(number, file, self._tally)):
             if isinstance(value, ValueError):
                 self._tally.lose_conversation(LostConversation.NOT_JSON, where)
@@ -112,8 +124,7 @@ class ExportReader:
             if reader.name == claude.FORMAT and not accounts.admits(value):
                 self._leave_out(value, where)
                 continue
-            user = accounts.user_name if reader.name == claude.FORMAT else self._options.user
-            conversation = self._read_one(reader, value, where, user or self.user)
+            conversation = self._read_one(reader, value, where, accounts.user_name if reader.name == claude.FORMAT else self.user)
             if conversation is not None:
                 yield conversation
 
@@ -159,19 +170,19 @@ def _find_format(file: ExportFile, options: ReadOptions, tally: Tally) -> str | 
     return found
 
 
-def _plan_chats(chats: Sequence[ExportFile], options: ReadOptions, known_user: str | None) -> dict[str, whatsapp.ChatSettings]:
-    """How each chat is read, by file name."""
+def _plan_chats(chats: Sequence[ExportFile], options: ReadOptions, known_user: str | None) -> list[whatsapp.ChatSettings]:
+    """How each chat is read."""
     if not chats:
-        return {}
+        return []
     words = ChatWords(options.language)
     surveys = [(file, whatsapp.survey_chat(file, words)) for file in chats]
     for file, survey in surveys:
         if not survey.orders.num_dates:
             raise DataError.of(file.name, "is no chat of WhatsApp: no line begins with a date and a time", expected="12/04/2024, 21:06 - Ana: wow")
-    orders = {file.name: whatsapp.choose_order(file, survey, options.date_order) for file, survey in surveys}
+    orders = [whatsapp.choose_order(file, survey, options.date_order) for file, survey in surveys]
     user = whatsapp.choose_user(surveys, options.user, known_user)
     zone = None if options.time_zone is None else ZoneInfo(options.time_zone)
-    return {
-        file.name: whatsapp.ChatSettings(order=orders[file.name], user=user, clock_zone=zone, words=words, names=frozenset(survey.names))
-        for file, survey in surveys
-    }
+    return [
+        whatsapp.ChatSettings(order=order, user=user, clock_zone=zone, words=words, names=frozenset(survey.names))
+        for order, (_, survey) in zip(orders, surveys, strict=True)
+    ]

@@ -162,14 +162,16 @@ class Tally:
         merged, left_out = self.merged.total(), self.left_out.total()
         formats = Counter(form for _, form in self.files)
         lines = [f"{number:,} file{'s' * (number > 1)} in the format {form}" for form, number in sorted(formats.items())]
-        lines += [f"{len(self.other_files):,} other files hold no chats: {', '.join(self.other_files[:5])}"] if self.other_files else []
+        more = len(self.other_files) - 5
+        shown = ", ".join(self.other_files[:5]) + (f" and {more:,} more" if more > 0 else "")
+        lines += [f"{len(self.other_files):,} other files were not read: {shown}"] if self.other_files else []
         lines += [f"taken in part: {problem}" for problem in self.problems]
         lines += [f"{self.num_read:,} messages read = {self.num_kept:,} kept ({self.num_new:,} new) + {merged:,} merged + {left_out:,} left out"]
         titles = (("merged", self.merged, ""), ("left out", self.left_out, ""), ("noted", self.notes, ""))
         titles += (("conversations without messages", self.lost_conversations, "conversation_"),)
         for title, counts, prefix in titles:
             lines += [f"  {title}: {number:,} {reason.replace('_', ' ')} ({self._show(prefix + reason)})" for reason, number in sorted(counts.items())]
-        return lines
+        return ["".join(char if char.isprintable() else " " for char in line) for line in lines]
 
     def _show(self, reason: str) -> str:
         places = self.places.get(reason, [])

@@ -22,7 +22,7 @@ from napmem_rl.data.chat_exports.whatsapp_text import ChatWords
 from napmem_rl.errors import DataError
 
 FORMAT = "whatsapp"
-_NUM_LOOKED_AT = 50  # lines, to tell a chat from another text
+_NUM_LOOKED_AT = 1 << 14  # bytes, to tell a chat from another text
 _PIECE = 2000  # messages that are given on together, at least, and the silence after which that may be
 _PIECE_GAP_S = 24 * 3600
 _MAX_PIECE = 20000
@@ -54,7 +54,9 @@ class ChatSettings:
 
 def is_chat(file: ExportFile) -> bool:
     """Whether a file's first lines look like an exported chat."""
-    return any(first is not None for _, first, _ in _iterate_lines(file, _NUM_LOOKED_AT))
+    with file.read() as stream:
+        head = Utf8Stream(stream).read(_NUM_LOOKED_AT).decode("utf-8", "replace")
+    return any(read_first_line(line) is not None for line in head.splitlines())
 
 
 def survey_chat(file: ExportFile, words: ChatWords) -> Survey:
@@ -231,13 +233,11 @@ def split_name(rest: str, words: ChatWords) -> tuple[str | None, str]:
     return name, rest[match.end() :].removeprefix(" ")
 
 
-def _iterate_lines(file: ExportFile, limit: int | None = None, on_replaced: Callable[[int], None] | None = None) -> Iterator[tuple[int, FirstLine | None, str]]:
+def _iterate_lines(file: ExportFile, on_replaced: Callable[[int], None] | None = None) -> Iterator[tuple[int, FirstLine | None, str]]:
     """(number, the parts of a message's first line or None, the line without its end)."""
     with file.read() as stream:
         text = Utf8Stream(stream)
         for number, line in enumerate(io.TextIOWrapper(io.BufferedReader(text), encoding="utf-8", newline=None), start=1):
-            if limit is not None and number > limit:
-                return
             line = line.rstrip("\n")
             yield number, read_first_line(line), line
         if on_replaced is not None and text.num_replaced:

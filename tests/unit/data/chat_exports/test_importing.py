@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from chat_samples import claude_chat, claude_message, gpt_chain, make_uuid, write_json
+from memory_endpoint import serve_memory_model
 
 from napmem_rl.cli import main
 from napmem_rl.data.chat_exports.importing import import_chats
@@ -64,6 +65,26 @@ def test_several_files_and_a_directory_that_hold_the_same_messages_merge_them(tm
     (tmp_path / "chats" / "photo.jpg").write_bytes(b"x")
     summary = import_chats([tmp_path / "chats", tmp_path / "chats" / "a.txt"], tmp_path / "bank", options=ReadOptions(user="Ana"))
     assert summary.tally.num_read == 5 and summary.tally.num_new == 3 and summary.tally.merged == {"same_message": 2}
+
+
+def test_chats_of_one_name_in_several_directories_are_read_each_with_its_own_people(tmp_path):
+    for name, other in (("a", "Bo"), ("b", "Cy")):
+        (tmp_path / "chats" / name).mkdir(parents=True)
+        write_chat(tmp_path / "chats" / name, f"13/04/2024, 10:00 - Ana: Hello {other}.\n13/04/2024, 10:01 - {other}: I moved.\n")
+    (tmp_path / "chats" / "empty.txt").write_text("")
+    (tmp_path / "chats" / "diary.txt").write_text("Dear diary")
+    summary = import_chats([tmp_path / "chats"], tmp_path / "bank")
+    assert summary.tally.speakers == {"Ana": 2, "Bo": 1, "Cy": 1} and sorted(summary.tally.other_files) == ["diary.txt", "empty.txt"]
+    assert [name for name, _ in summary.tally.files] == ["a/_chat.txt", "b/_chat.txt"] and load_import_state(tmp_path / "bank").user == "Ana"
+
+
+def test_a_language_model_that_a_file_describes_writes_the_records(tmp_path):
+    export = write_json(tmp_path / "c.json", [gpt_chain("c1", ["My sister Mia moved to Oslo.", "Nice.", "I prefer tea to coffee."])])
+    with serve_memory_model() as model:
+        (tmp_path / "writer.yaml").write_text(f'model: scripted\nbase_url: {model.url}\napi_key_env: ""\n')
+        summary = import_chats([export], tmp_path / "bank", writer=read_writer_choice(str(tmp_path / "writer.yaml")))
+    bank = MemoryBank.open(tmp_path / "bank")
+    assert summary.problem is None and summary.num_records == len(bank.records) > 0 and "scripted" in bank.writer
 
 
 def test_exports_of_several_programs_go_into_one_bank(tmp_path):
