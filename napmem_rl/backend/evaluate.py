@@ -29,7 +29,7 @@ from napmem_rl.evals.evaluation_settings import build_settings, settle
 from napmem_rl.evals.policies.registry import describe_policy
 from napmem_rl.evals.prepared import Benchmark, load_benchmarks
 from napmem_rl.evals.result_rows import ANSWERS, REPORT, SUMMARY, SUMMARY_TEXT
-from napmem_rl.evals.scored_evaluation import check_scoring, score_evaluation
+from napmem_rl.evals.scored_evaluation import check_judge_endpoint, check_scoring, score_evaluation
 from napmem_rl.evals.summary import render_summary
 from napmem_rl.evals.summary_text import render_markdown
 from napmem_rl.model_files import fingerprint_weights
@@ -96,7 +96,7 @@ def prepare_evaluation(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: 
 
 
 def ask_pending(evaluation: Evaluation, report: Report) -> RunOutcome:
-    """Make every attempt that has no answer yet."""
+    """Make every attempt that has no answer yet. Raises ConfigError, before anything is asked, where the judge does not reply."""
     recipe = evaluation.recipe
     with contextlib.ExitStack() as stack:
         logs = {benchmark.name: AnswerLog(evaluation.out / benchmark.name / ANSWERS) for benchmark in evaluation.benchmarks}
@@ -108,6 +108,7 @@ def ask_pending(evaluation: Evaluation, report: Report) -> RunOutcome:
         if not pending:
             report("every attempt is answered")
             return RunOutcome()
+        asyncio.run(check_judge_endpoint(recipe))
         engine = None
         if recipe.policy.engine in SERVED:
             from napmem_rl.backend.served_policy import serve_engine  # imports what takes seconds

@@ -91,6 +91,16 @@ def check_scoring(recipe: EvaluationRecipe) -> None:
         load_audit(Path(recipe.evaluation.audit))
 
 
+async def check_judge_endpoint(recipe: EvaluationRecipe) -> None:
+    """Ask a judging model for one short reply. Raises ConfigError where endpoint, key or model cannot be used: better now than after all answers."""
+    judge = build_judge(recipe.judge)
+    if isinstance(judge, LLMJudge):
+        try:
+            await judge.check_connection()
+        finally:
+            await judge.close()
+
+
 def load_scores(path: Path) -> list[ScoreRow]:
     """The rows of a scores.jsonl. Raises DataError where there is none, or a line is broken."""
     if not path.is_file():

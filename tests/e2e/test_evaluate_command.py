@@ -139,6 +139,13 @@ def test_an_endpoint_that_limits_rates_is_asked_again_and_one_that_is_down_ends_
     assert sum(row["trajectory"]["status"] == "completed" for row in read_rows(tmp_path / "down").values()) == 4
 
 
+def test_a_judge_that_does_not_reply_is_said_before_anything_is_asked(data: Path, tmp_path: Path) -> None:
+    judge = ["judge.kind=openai", "judge.model=j", "judge.base_url=http://127.0.0.1:9/v1", "judge.api_key_env=''", "judge.max_retries=0"]
+    text = run(*EXTRACTIVE, *judge, "--on", str(data), "--out", str(tmp_path / "out"), expected=2)
+    assert "model j at http://127.0.0.1:9/v1: preflight failed" in text and text.splitlines()[-1].startswith("error: ")
+    assert not (tmp_path / "out" / "things-test" / "answers.jsonl").read_bytes()
+
+
 def test_what_cannot_be_used_is_said_in_one_line(data: Path, tmp_path: Path) -> None:
     assert "Did you mean passive_bm25" in run("passive_bm52", "--on", str(data), expected=2)
     assert "has no split dev" in run(*EXTRACTIVE, "--on", f"{data}:dev", expected=2)
