@@ -190,7 +190,7 @@ class HTTPTokenServer:
         end_ids = list(sampling["stop_token_ids"])
         extra: dict[str, Any] = {"stop_token_ids": end_ids, "return_token_ids": True, "skip_special_tokens": False}
         if sampling.get("schema") is not None:
-            extra["structured_outputs"] = {"json": sampling["schema"]}
+            extra["structured_outputs"] = {"json": sampling["schema"], "disable_any_whitespace": True}  # blanks as `json.dumps` writes them
         asked = {name: sampling[name] for name in ("max_tokens", "temperature", "top_p", "seed")}
         try:
             completion = await self._client.completions.create(model=MODEL_NAME, prompt=prompt_ids, extra_body=extra, **asked)

@@ -126,6 +126,14 @@ def test_tokens_go_out_and_come_back_as_ids_with_the_requests_own_seed(completio
     assert (sent["prompt"], sent["seed"], sent["stop_token_ids"], sent["return_token_ids"], sent["temperature"]) == ([4, 5, 6], 3, [2], True, 0.7)
 
 
+def test_a_schema_goes_to_the_server_as_what_the_turn_is_bound_to(completions: tuple[str, list[dict[str, Any]], list[dict[str, Any]]]) -> None:
+    url, asked, choices = completions
+    choices.append({"index": 0, "text": "{}", "finish_reason": "stop", "token_ids": [7, 2]})
+    asyncio.run(HTTPTokenServer(url).generate("r", [4], {**SAMPLING, "schema": {"type": "object"}}))
+    asyncio.run(HTTPTokenServer(url).generate("r", [4], SAMPLING))
+    assert asked[0]["structured_outputs"] == {"json": {"type": "object"}, "disable_any_whitespace": True} and "structured_outputs" not in asked[1]
+
+
 def test_a_turn_without_its_end_was_cut_and_one_without_ids_is_an_error() -> None:
     choice = SimpleNamespace(finish_reason="length", token_ids=[7, 9])
     assert read_completion([choice], end_ids=[2]).is_length_stop

@@ -35,3 +35,13 @@ def test_named_functions_exist(page: str) -> None:
         assert paths, file
         for name in filter(None, names):
             assert re.search(rf"\b(?:def|class) {name}\b", paths[0].read_text(encoding="utf-8")), f"{file}: {name}"
+
+
+def test_every_equation_of_the_paper_stands_in_a_table() -> None:
+    """Equations 1 to 16; those of the packet and its reward in one table, SFT and TMPO in the next."""
+    text = TABLES["algorithms"] + (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8").partition("## TMPO")[2].partition("\n## ")[0]
+    named: set[int] = set()
+    for cell in re.findall(r"^\| (\(\d+\).*?) \|", text, flags=re.MULTILINE):
+        for first, last in re.findall(r"\((\d+)\)(?:–\((\d+)\))?", cell):  # noqa: RUF001
+            named |= set(range(int(first), int(last or first) + 1))
+    assert named == set(range(1, 17))
