@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Comparison:
 
 
 def compare_evaluations(dir_a: Path, dir_b: Path, *, metrics: Sequence[str] = (), seed: int = 0) -> Comparison:
-    """Compare two evaluation directories on the benchmarks that both hold.
+    """Compare two evaluation directories on the benchmarks that both hold, by name, or by what was asked where the names differ.
 
     Args:
         dir_a, dir_b: what launch/evaluate.py has written.
@@ -53,20 +53,22 @@ def compare_evaluations(dir_a: Path, dir_b: Path, *, metrics: Sequence[str] = ()
         DataError: no evaluation, no benchmark in common, no question in common, or questions of other data under one name.
     """
     settings = [load_settings(directory) for directory in (dir_a, dir_b)]
-    names = [list(one[DECIDES_ANSWERS]["benchmarks"]) for one in settings]
-    shared = [name for name in names[0] if name in names[1]]
+    benchmarks = [one[DECIDES_ANSWERS]["benchmarks"] for one in settings]
+    shared = _match_benchmarks(*benchmarks)
     if not shared:
-        raise DataError.of("comparison", "the two evaluations share no benchmark", got=names, fix="Give both evaluations the same --on.")
-    notes = [f"only {side} holds {name}" for side, own, other in (("A", *names), ("B", *reversed(names))) for name in own if name not in other]
+        raise DataError.of("comparison", "the two evaluations share no benchmark", got=list(map(list, benchmarks)), fix="Give both evaluations the same --on.")
+    notes = [f"{name} of A is {other} of B: the data are the same" for name, other in shared.items() if name != other]
+    for side, own, matched in (("A", benchmarks[0], shared.keys()), ("B", benchmarks[1], shared.values())):
+        notes += [f"only {side} holds {name}" for name in own if name not in matched]
     rows: list[ComparedRow] = []
     known: set[str] = set()
-    for name in shared:
-        facts = [one[DECIDES_ANSWERS]["benchmarks"][name] for one in settings]
+    for name, other in shared.items():
+        facts = [benchmarks[0][name], benchmarks[1][other]]
         if facts[0]["data_sha256"] != facts[1]["data_sha256"]:
             notes.append(f"{name}: the data differ; only questions with the same id are compared")
         elif changed := find_changes(facts[0], facts[1]):
             notes.append(f"{name}: {'; '.join(changed)}")
-        sides = [load_scores(directory / name / SCORES) for directory in (dir_a, dir_b)]
+        sides = [load_scores(directory / own / SCORES) for directory, own in ((dir_a, name), (dir_b, other))]
         notes += [f"{name}: {note}" for note in _find_differences(*sides)]
         known |= _name_metrics(sides[0]) & _name_metrics(sides[1])
         rows += _compare_benchmark(name, *sides, metrics=metrics, seed=seed)
@@ -79,6 +81,16 @@ def compare_evaluations(dir_a: Path, dir_b: Path, *, metrics: Sequence[str] = ()
 def render_comparison(comparison: Comparison) -> str:
     """A table a benchmark, as text."""
     return "\n".join(_lines(comparison))
+
+
+def _match_benchmarks(side_a: Mapping[str, Any], side_b: Mapping[str, Any]) -> dict[str, str]:
+    """A's name -> B's name, in A's order."""
+    found = {name: name for name in side_a if name in side_b}
+    for name, facts in side_a.items():
+        same = [other for other, its in side_b.items() if other not in found.values() and its["data_sha256"] == facts["data_sha256"]]
+        if name not in found and same:
+            found[name] = same[0]
+    return {name: found[name] for name in side_a if name in found}
 
 
 def _compare_benchmark(name: str, rows_a: Sequence[ScoreRow], rows_b: Sequence[ScoreRow], *, metrics: Sequence[str], seed: int) -> list[ComparedRow]:

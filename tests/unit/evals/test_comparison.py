@@ -65,9 +65,16 @@ def test_what_was_not_measured_the_same_way_is_said(tmp_path: Path, sides: tuple
     assert any("the data differ" in note for note in notes) and any("judged by lexical in A and by gpt/napmem-2 in B" in note for note in notes)
 
 
+def test_the_same_data_under_two_names_are_compared(tmp_path: Path, sides: tuple[Path, Path]) -> None:
+    other = write(tmp_path / "renamed", [make_score("a1", judge=1.0)], name="copy")
+    found = compare_evaluations(sides[0], other)
+    assert "b of A is copy of B: the data are the same" in found.notes and not any(note.startswith("only") for note in found.notes)
+    assert [(row.benchmark, row.comparison.num_tasks) for row in found.rows if row.questions == ALL] == [("b", 1)]
+
+
 def test_evaluations_that_share_nothing_are_refused(tmp_path: Path, sides: tuple[Path, Path]) -> None:
     with pytest.raises(DataError, match="share no benchmark"):
-        compare_evaluations(sides[0], write(tmp_path / "elsewhere", [make_score("a1", judge=1.0)], name="c"))
+        compare_evaluations(sides[0], write(tmp_path / "elsewhere", [make_score("a1", judge=1.0)], name="c", data="d9"))
     with pytest.raises(DataError, match="is no evaluation"):
         compare_evaluations(sides[0], tmp_path)
 
