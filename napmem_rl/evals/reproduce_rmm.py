@@ -16,6 +16,7 @@ from napmem_rl.atomic import write_file
 from napmem_rl.data.locomo import load_locomo
 from napmem_rl.data.longmemeval import load_longmemeval
 from napmem_rl.errors import ConfigError, DataError
+from napmem_rl.evals.reproduce_rmm_rows import render_rows, reproduce_rows
 from napmem_rl.evals.rerank_proof import ARMS, ProofSettings, Recalls, run_proof, settings_as_json, summarise
 from napmem_rl.evals.rerank_users import RerankCase, build_cases
 from napmem_rl.retrieval.encoder import load_encoder
@@ -66,6 +67,15 @@ def print_rmm(root: Path, seeds: Sequence[int], *, as_json: bool) -> int:
     """`reproduce_rmm`, its table on stdout and its progress on stderr. Returns 0."""
     table = reproduce_rmm(root, seeds, report=lambda line: print(line, file=sys.stderr, flush=True))
     print(json.dumps(table, indent=2) if as_json else render_table(table))
+    return 0
+
+
+def print_rows(root: Path, *, as_json: bool) -> int:
+    """`reproduce_rows`, its table on stdout and its progress on stderr. Returns 0; raises ConfigError where NAPMEM_DATA names no directory."""
+    if not os.environ.get("NAPMEM_DATA") or not Path(os.environ["NAPMEM_DATA"]).is_dir():
+        raise ConfigError.of("NAPMEM_DATA", "names no directory with data", got=os.environ.get("NAPMEM_DATA"), expected="one with locomo/ and longmemeval/")
+    table = reproduce_rows(root, Path(os.environ["NAPMEM_DATA"]), report=lambda line: print(line, file=sys.stderr, flush=True))
+    print(json.dumps(table, indent=2) if as_json else "\n".join(render_rows(table)))
     return 0
 
 
