@@ -13,6 +13,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from napmem_rl.backend.checkpoints import repair_export
 from napmem_rl.backend.child_process import run_to_the_end
 from napmem_rl.backend.export import merge_shards
 from napmem_rl.backend.lora import merge_adapter, prepare_adapter
@@ -61,9 +62,11 @@ def _train_by_verl(recipe: SftRecipe, model: Path, work: Path) -> Path:
     config.data.train_files = str(work / DEMONSTRATIONS)
     config.trainer.default_local_dir = str(work / "checkpoints")
     _run_ranks(recipe, config, work / "verl.yaml", module="napmem_rl.backend.sft_worker", name="verl's SFT trainer")
+    trained = _find_trained(work)
     if not recipe.lora.rank:
-        return _find_trained(work) / "huggingface"
-    merge_shards(_find_trained(work), work / "by_verl")
+        return trained / "huggingface"
+    repair_export(trained / "huggingface" / "config.json")  # verl's merger builds the model by it, in a process that does not know our attention
+    merge_shards(trained, work / "by_verl")
     return work / "by_verl" / "lora_adapter"
 
 

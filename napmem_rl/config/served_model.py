@@ -9,7 +9,7 @@ from napmem_rl.config.tree import select
 from napmem_rl.llm.served import SERVED
 
 ROOT = "reward.reward_model"
-OWN_ENDPOINT = tuple((section, key) for section in ("judge", "answerer") for key in ("base_url", "model", "api_key_env"))  # a served model has its own
+OWN_ENDPOINT = tuple((section, key) for section in ("judge", "answerer") for key in ("base_url", "model"))  # a served model has its own
 
 
 def uses_served(settings: Mapping[str, Any]) -> bool:
