@@ -8,6 +8,7 @@ same command, and the bank ends as it would have without the stop.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ from napmem_rl.schema import Message
 
 _TELL_EVERY_S = 10.0
 _LONG_S = 60.0
+_VERSION = re.compile(r"\.v\d+$")  # of a message's id, where its text changed
 _FEW_RECORDS = 0.05  # records a message, below which the rules found no language of theirs
 _MANY_MESSAGES = 50
 Report = Callable[[str], None]
@@ -173,22 +175,23 @@ class _Filling:
     def _sift(self, session: PlacedSession) -> Iterator[Message]:
         """The messages that the bank does not have, each counted."""
         for message, where in zip(session.messages, session.places, strict=True):
-            if message.message_id in self._forgotten:
+            new = self._find_new(message)
+            if (message if new is None else new).message_id in self._forgotten:
                 self._tally.leave_out(LeftOut.FORGOTTEN, where)
                 continue
             self._tally.speakers[message.speaker] += 1
-            new = self._find_new(message)
             if new is None:
                 self._tally.num_known += 1
                 continue
             self._tally.num_new += 1
-            if new is not message:
+            if new.message_id != message.message_id:
                 self._tally.note(Note.CHANGED, where)
             yield new
 
     def _find_new(self, message: Message) -> Message | None:
         """The message, under an id that is free; None where the bank has it. One that was changed since is a message of its own."""
-        base, number, candidate = message.message_id, 1, message
+        base, number = _VERSION.sub("", message.message_id), 1
+        candidate = replace(message, message_id=base)
         while (known := self._bank.message(candidate.message_id)) is not None:
             if (known.role, known.text) == (message.role, message.text):
                 return None

@@ -121,6 +121,23 @@ def test_a_message_that_was_changed_since_is_kept_beside_the_old_one_once(tmp_pa
     assert import_chats([export], bank).tally.num_new == 0
 
 
+def test_two_texts_of_one_message_are_both_kept_in_whichever_order_they_come(tmp_path):
+    both = [claude_chat([claude_message(1, "human", text)], uuid=f"chat-{text[-3:-1]}") for text in ("I moved to Oslo.", "I moved to Bergen.")]
+    bank = tmp_path / "bank"
+    assert import_chats([write_json(tmp_path / "c.json", both)], bank).tally.num_new == 2
+    assert import_chats([write_json(tmp_path / "c.json", both[::-1])], bank).tally.num_new == 0
+
+
+def test_a_changed_text_that_was_forgotten_does_not_come_back(tmp_path):
+    export, bank = tmp_path / "c.json", tmp_path / "bank"
+    import_chats([write_json(export, [claude_chat([claude_message(1, "human", "I moved to Oslo.")])])], bank)
+    gone = (f"{ids(bank)[0]}.v2",)
+    note = Forgetting(time="2026-01-01T00:00:00", selector="message", message_ids=gone, record_ids=(), track_ids=(), versions=())
+    (bank / FORGOTTEN_FILE).write_bytes(render_forgettings([note]))
+    summary = import_chats([write_json(export, [claude_chat([claude_message(1, "human", "I moved to Bergen.")])])], bank)
+    assert summary.tally.left_out == {"forgotten_earlier": 1} and len(ids(bank)) == 1
+
+
 def test_messages_alone_come_first_and_records_later_as_if_they_had_been_drawn_at_once(tmp_path):
     export = write_json(tmp_path / "c.json", [gpt_chain("c1", ["My sister Mia moved to Oslo.", "Nice.", "I prefer tea to coffee."])])
     summary = import_chats([export], tmp_path / "two", writer=read_writer_choice("none"))
