@@ -74,11 +74,15 @@ def evaluate(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | Non
         settings = build_settings(recipe, evaluation.benchmarks, name=evaluation.name, facts=evaluation.facts, model_hash=model_hash)
         if settle(evaluation.out, settings):
             report(f"{evaluation.out}: going on with the answers that are there")
-        outcome = ask_pending(evaluation, report)
-        if outcome.stopped:
-            report(f"stopped: {outcome.stopped}. What is answered is kept in {evaluation.out}; go on with: {_this_command()}")
-            return INTERRUPTED if outcome.stopped.startswith("signal") else INCOMPLETE
-        return write_results(evaluation, outcome, notes, report)
+        try:
+            outcome = ask_pending(evaluation, report)
+            if outcome.stopped:
+                report(f"stopped: {outcome.stopped}. What is answered is kept in {evaluation.out}; go on with: {_this_command()}")
+                return INTERRUPTED if outcome.stopped.startswith("signal") else INCOMPLETE
+            return write_results(evaluation, outcome, notes, report)
+        except (KeyboardInterrupt, SystemExit):  # SIGINT, or SIGTERM as the command hands it on, while an engine starts or answers are scored
+            report(f"stopped. What is answered is kept in {evaluation.out}{_describe_verdicts(recipe)}; go on with: {_this_command()}")
+            return INTERRUPTED
 
 
 def prepare_evaluation(recipe: EvaluationRecipe, wanted: Sequence[str], *, out: Path | None, report: Report) -> Evaluation:
@@ -208,6 +212,13 @@ def stop_on_signal(report: Report, *, grace_s: float = STOP_GRACE_S) -> Iterator
         for number in handled:
             loop.remove_signal_handler(number)
             signal.signal(number, before[number] or signal.SIG_DFL)  # None: set by something that is not Python
+
+
+def _describe_verdicts(recipe: EvaluationRecipe) -> str:
+    """What becomes of the verdicts of a scoring that is stopped."""
+    if recipe.judge.kind == "lexical":
+        return ""
+    return f", verdicts in {recipe.judge.cache_dir}" if recipe.judge.cache_dir else "; verdicts are not (judge.cache_dir=DIR keeps them)"
 
 
 def _this_command() -> str:

@@ -146,6 +146,22 @@ def test_a_judge_that_does_not_reply_is_said_before_anything_is_asked(data: Path
     assert not (tmp_path / "out" / "things-test" / "answers.jsonl").read_bytes()
 
 
+def test_a_run_that_is_interrupted_while_judged_says_how_to_go_on(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with serve_scripted(latency_s=3) as url:
+        judge = ["judge.kind=openai", f"judge.model={MODEL}", f"judge.base_url={url}", "judge.api_key_env=''", "judge.max_concurrency=1"]
+        arguments = [*EXTRACTIVE, *judge, "--on", str(data), "--out", str(out)]
+        process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert process.stdout is not None
+        said = next(line for line in process.stdout if " failed, " in line)  # all is answered; 18 verdicts at 3 s begin
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=60)
+    assert "18 attempts in" in said and process.returncode == 130 and "Traceback" not in text
+    assert "stopped. What is answered is kept in" in text and "judge.cache_dir=DIR keeps them" in text and "go on with: python" in text
+    assert len(read_rows(out)) == 18 and not (out / "summary.json").exists()
+
+
 def test_what_cannot_be_used_is_said_in_one_line(data: Path, tmp_path: Path) -> None:
     assert "Did you mean passive_bm25" in run("passive_bm52", "--on", str(data), expected=2)
     assert "has no split dev" in run(*EXTRACTIVE, "--on", f"{data}:dev", expected=2)
