@@ -72,7 +72,7 @@ def run_forget(args: argparse.Namespace) -> int:
     if args.dry_run:
         print("nothing was changed (--dry-run)")
         return 0
-    if is_asking and not _ask(f"Forget {len(plan.messages)} messages?"):
+    if is_asking and not _ask(f"Forget {_count(len(plan.messages))}?"):
         print("nothing was changed")
         return 1
     done = forget(
@@ -110,7 +110,7 @@ def run_correct(args: argparse.Namespace) -> int:
 
 def _confirm(plan: ForgetPlan, args: argparse.Namespace) -> bool:
     _print(_describe_plan(plan, None, None))
-    return args.yes or _ask(f"Forget {len(plan.messages)} messages?")
+    return args.yes or _ask(f"Forget {_count(len(plan.messages))}?")
 
 
 def _read_selectors(args: argparse.Namespace) -> Selectors:
@@ -147,7 +147,7 @@ def _choose_writer(args: argparse.Namespace) -> tuple[MakeWriter | None, list[Pa
 
 def _describe_plan(plan: ForgetPlan, make_writer: MakeWriter | None, limit: int | None) -> Iterator[str]:
     """What goes and what is written again."""
-    yield f"bank {plan.bank_id}, version {plan.version}: {len(plan.messages)} messages go, {len(plan.left)} stay"
+    yield f"bank {plan.bank_id}, version {plan.version}: {_count(len(plan.messages))} go, {len(plan.left)} stay"
     yield from _shorten([f"- {_describe_message(message)}" for message in plan.messages], limit)
     remains = plan.remains
     records = [("records that go", remains.gone_ids), ("records that change", remains.changed_ids), ("records in their place", remains.new_ids)]
@@ -160,6 +160,10 @@ def _describe_plan(plan: ForgetPlan, make_writer: MakeWriter | None, limit: int 
     yield f"versions: {len(plan.kept)} from before it stay, the content of {len(plan.removed)} is removed; search indexes and their vectors are made again"
     if plan.same_ids:
         yield f"the same words stay in {', '.join(_shorten(list(plan.same_ids), limit))}"
+
+
+def _count(num_messages: int) -> str:
+    return "1 message" if num_messages == 1 else f"{num_messages} messages"
 
 
 def _describe_message(message: Message) -> str:
@@ -188,7 +192,7 @@ def _clean(places: Places) -> None:
 
 
 def _tell(path: Path, done: Forgot, places: Places) -> int:
-    print(f"bank {path}: forgot {len(done.plan.messages)} messages; its version is {done.version} now")
+    print(f"bank {path}: forgot {_count(len(done.plan.messages))}; its version is {done.version} now")
     _print(f"left to write: {step.step}" for step in done.pending)
     print("Not reached: the file that it was built from, copies and backups, what a disk keeps of removed files, models that were trained on it.")
     by_hand = [file for files in places.runs.values() for file in files if file.action in (Action.LEFT, Action.UNREAD)]

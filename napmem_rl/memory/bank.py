@@ -5,6 +5,7 @@ Nothing changes a bank that is open: `BankWriter` adds versions after the one th
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,7 +125,12 @@ class MemoryBank(BankView):
         source = self.messages if level is Level.RAW else self.snapshot.revisions
         self.check_current()
         search = {"encoder": self._encoder, "ranking": self._ranking, "rrf_k": self._rrf_k, "reranker": self._reranker}
-        return PassageIndex(source, level=str(level), directory=self.path / INDEX_DIR, **search)
+        index = PassageIndex(source, level=str(level), directory=self.path / INDEX_DIR, **search)
+        if stamp(self.path) != self._stamp:  # the bank forgot meanwhile: what was left in its directory is of the old content
+            for segment in (self.path / INDEX_DIR).glob(f"{level}-{len(source)}-*"):
+                shutil.rmtree(segment, ignore_errors=True)
+            self.check_current()
+        return index
 
 
 def save_bank(

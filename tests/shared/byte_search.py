@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import json
 import lzma
@@ -44,8 +45,9 @@ def _list_base64(content: bytes) -> Iterator[bytes]:
 def _list_contents(path: Path) -> Iterator[bytes]:
     content = path.read_bytes()
     yield content
-    if content[:2] == b"\x1f\x8b":
-        yield gzip.decompress(content)
+    with contextlib.suppress(EOFError, OSError):  # what cannot be unpacked was looked at as it is
+        if content[:2] == b"\x1f\x8b":
+            yield gzip.decompress(content)
     if content[:6] == b"\xfd7zXZ\0":
         yield lzma.decompress(content)
     if content[:4] == b"\x28\xb5\x2f\xfd":

@@ -296,3 +296,20 @@ def test_vectors_of_what_was_forgotten_go_with_it(tmp_path):
     forget(tmp_path / "ana", ids(1), make_writer=rules)
     assert old and not old.intersection(path.name for path in (tmp_path / "ana" / "index").iterdir())
     assert [message.message_id for message in MemoryBank.open(tmp_path / "ana", encoder=HashingEncoder()).search_messages("hospital", k=1)] == ["msg:2"]
+
+
+def test_an_index_that_a_reader_builds_while_the_bank_forgets_is_not_left_in_the_new_bank(tmp_path, monkeypatch):
+    import napmem_rl.memory.bank as module
+
+    build_bank(tmp_path / "ana", "ana", history([[0, 1], [2]]))
+    bank = MemoryBank.open(tmp_path / "ana")
+    real = module.PassageIndex
+
+    def build_late(*args, **options):
+        forget(tmp_path / "ana", ids(1), make_writer=rules)
+        return real(*args, **options)
+
+    monkeypatch.setattr(module, "PassageIndex", build_late)
+    with pytest.raises(BankError, match="was made to forget something"):
+        bank.search_messages("Oslo", k=1)
+    assert find_traces(WORDS[1], tmp_path) == [] and verify_bank(tmp_path / "ana") == []
