@@ -59,7 +59,7 @@ def train(config: Mapping[str, Any]) -> None:
     try:
         import deepspeed  # noqa: F401
     except ImportError as error:
-        raise ConfigError.of("sft.engine", "needs the package deepspeed", fix='pip install "napmem-rl[deepspeed]", or sft.engine=fsdp2.') from error
+        raise ConfigError.of("sft.engine", "needs the package deepspeed", fix="bash launch/install.sh cpu deepspeed, or sft.engine=fsdp2.") from error
     from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
     settings = json.loads(Path(config["deepspeed"]).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""launch/sft.py for real, on a tiny policy and packets of fixed rules: adapters of the paper's size through verl, and through DeepSpeed where it is installed."""
+"""launch/sft.py for real, on a tiny policy and packets of fixed rules: adapters of the paper's size through verl, and through DeepSpeed where it is there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ data: {dir: "???", train_batch_size: 8, max_token_len_per_gpu: 512}
 optim: {lr: 8.0e-5, lr_warmup_steps_ratio: 0.03, clip_grad: 1.0}
 trainer: {experiment_name: tiny_sft, total_epochs: 2, n_gpus_per_node: 2}
 """
-needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason='DeepSpeed is not installed: pip install "napmem-rl[deepspeed]"')
+needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed: bash launch/install.sh cpu deepspeed")
 
 
 @pytest.fixture(scope="module")
