@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from napmem_rl.backend.bank_cache import BankCache
 from napmem_rl.backend.bank_search import build_search
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe
-from napmem_rl.config.evaluation_sections import NAVIGATING, PACKETS, SERVED
+from napmem_rl.config.evaluation_sections import NAVIGATING, PACKETS, SEARCHING, SERVED
 from napmem_rl.errors import BackendError, BankError
 from napmem_rl.evals.evaluation import AttemptRequest, AttemptRunner, NotAsked
 from napmem_rl.evals.policies.registry import build_policy
@@ -36,7 +36,7 @@ MAX_OFFERS = 2  # actors that one attempt is offered to
 START_TIMEOUT_S = 600.0  # of an actor, its policy and its encoder
 _RESTART_WAIT_S = 1.0
 _MAX_RESTART_WAIT_S = 120.0  # until an actor that is being started again takes calls
-_SEARCHING = (*NAVIGATING, *PACKETS, "passive")
+_WITH_SEARCH = (*NAVIGATING, *PACKETS, *SEARCHING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +94,7 @@ class Banks:
 def load_worker_encoder(recipe: EvaluationRecipe) -> Encoder | None:
     """The encoder of searches, where the policy searches and the ranking asks for vectors."""
     memory = recipe.memory
-    if recipe.policy.access not in _SEARCHING or memory.ranking == "bm25" or memory.encoder == "none":
+    if recipe.policy.access not in _WITH_SEARCH or memory.ranking == "bm25" or memory.encoder == "none":
         return None
     if recipe.policy.engine != "transformers" and memory.encoder != "hashing":  # else the engine needs the threads more
         import torch
