@@ -6,6 +6,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from judge_endpoint import serve_judge
 from packet_maker import dump, make_row
 
 from napmem_rl.backend.bank_cache import BankCache
@@ -169,6 +170,24 @@ def test_a_failing_answer_model_is_an_abstention_and_never_a_reward_of_zero(tmp_
     outcome = asyncio.run(runner.run(RowRequest(row=row, sampling={"temperature": 1.0}, step=3, sample_index=0, is_validation=False)))
     assert outcome.sample is None and outcome.scored.reward is None
     assert outcome.cause == "answer_model" and "endpoint is down" in outcome.detail and outcome.facts["num_abstained"] == 1
+
+
+def test_a_judge_that_answers_prose_is_an_abstention_of_its_own_kind(tmp_path, bank):
+    url, stop = serve_judge(lambda messages: "I would say that this is right!")
+    judge = JudgeConfig(kind="openai", model="j", base_url=url, api_key_env="", max_retries=0)
+    rewards = RewardWorker(judge, AgentConfig(), system="memchain", answerer=AnswererConfig(kind="worlds"))
+    row = {"task": json.dumps(as_json(TASK)), "answer_key": json.dumps(as_json(KEY)), "data_source": "d"}
+    runner = build_runner(tmp_path, bank, ScriptedServer(PACKET), rewards=rewards)
+    outcome = asyncio.run(runner.run(RowRequest(row=row, sampling={"temperature": 1.0}, step=3, sample_index=0, is_validation=False)))
+    stop()
+    assert outcome.sample is None and outcome.scored.reward is None and outcome.cause == "judge" and "right!" in outcome.detail
+    assert outcome.facts["parsed"] == 1 and outcome.facts["num_abstained"] == 1, "the packet itself is known, and logged"
+
+
+def test_what_an_episode_took_is_measured(tmp_path, bank):
+    facts = play(tmp_path, bank, PACKET).facts
+    assert 0 < facts["evidence_tokens"] <= facts["candidate_tokens"] and facts["truncated/turn"] == facts["truncated/context"] == 0
+    assert min(facts[name] for name in ("retrieval_s", "packet_s", "answer_s")) > 0
 
 
 def test_an_unknown_system_or_answer_model_is_named():
