@@ -88,7 +88,8 @@ def read_items(open_file: Open, name: str, *, on_replaced: Callable[[int], None]
     """
     with open_file() as stream:
         text = Utf8Stream(stream)
-        shape = "lines" if name.lower().endswith(_LINE_FILES) else _find_shape(text.read(_CHUNK))
+        head = text.read(_CHUNK)
+        shape = "lines" if name.lower().endswith(_LINE_FILES) and not head.lstrip().startswith(b"[") else _find_shape(head)
     if shape == "lines":
         yield from _read_lines(open_file, name, on_replaced)
         return

@@ -29,7 +29,7 @@ _MAX_PIECE = 20000
 _MAX_NAME = 80
 _TITLE = re.compile(r"(?:WhatsApp[- ]?(?:Chat|Unterhaltung|Conversa)?)\s*(?:with|mit|con|avec|com|met|-|–)\s+(.+?)(?:\s*\(\d+\))?", re.IGNORECASE)
 _NAME = re.compile(r"([^\n]{1,100}?):(?=\s|$)")
-_TRIM = re.compile(f"[{MARKS}]")
+_TRIM = re.compile(f"[{MARKS}\\x00-\\x1f\\x7f-\\x9f]")
 _QUOTES = '"“”„«»'
 
 

@@ -29,6 +29,10 @@ def test_a_bad_line_costs_that_line_alone_and_is_told_by_its_number(tmp_path):
     assert tally.places["conversation_not_a_conversation"] == ["a.jsonl, line 4"]
 
 
+def test_a_list_in_a_file_that_is_called_lines_is_read_as_the_list_that_it_is(tmp_path):
+    assert len(read_export(write_lines(tmp_path / "a.jsonl", [ROW, ROW | {"id": "b"}]))[0]) == 4
+
+
 def test_parts_tool_calls_and_names_are_mapped(tmp_path):
     parts = [{"type": "text", "text": "See this."}, {"type": "image_url", "image_url": {"url": "data:…"}}, {"type": "smell", "x": 1}]
     row = {

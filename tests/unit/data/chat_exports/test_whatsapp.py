@@ -28,6 +28,8 @@ def times(messages):
         ("12.4.2024 klo 21.05 - ", "13.4.2024 klo 9.15 - ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
         ("2024-04-12, 21:05 - ", "2024-05-03, 09:15 - ", ("2024-04-12T21:05:00", "2024-05-03T09:15:00")),
         ("[2024/4/12 下午9:05:11] ", "[2024/4/13 上午9:15:40] ", ("2024-04-12T21:05:11", "2024-04-13T09:15:40")),
+        ("[2024. 4. 12. 오후 9:05:11] ", "[2024. 4. 13. 오전 9:15:40] ", ("2024-04-12T21:05:11", "2024-04-13T09:15:40")),
+        ("12/04/24 21:05 - ", "13/04/24 9:15 - ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
         ("12/04/2024, 9:05 p. m. - ", "13/04/2024, 9:15 a. m. - ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
         ("12-04-2024 21:05 - ", "13-04-2024 09:15 - ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
         ("24/04/12, 21:05 - ", "24/04/30, 09:15 - ", ("2024-04-12T21:05:00", "2024-04-30T09:15:00")),
@@ -171,6 +173,11 @@ def test_a_message_that_stands_out_of_order_keeps_its_place(tmp_path):
     messages, tally = read(tmp_path, *lines)
     assert [message.text for message in messages] == ["one", "two", "three", "four"]
     assert times(messages)[1] == "2024-04-13T10:00:00" and tally.notes == {"time_moved": 1}
+
+
+def test_signs_that_steer_a_terminal_are_no_part_of_a_name(tmp_path):
+    with pytest.raises(DataError, match=r"A\[31mna \(1\), Bo \(1\)"):
+        read(tmp_path, "13/04/2024, 10:00 - A\x1b[31mna: hello", "13/04/2024, 10:01 - Bo: hi", user=None)
 
 
 def test_lines_before_the_first_message_are_counted(tmp_path):
