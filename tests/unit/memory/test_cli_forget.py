@@ -15,8 +15,10 @@ from scripted_memory import say
 from napmem_rl.cli import main
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.bank_check import verify_bank
+from napmem_rl.memory.build_many import build_many
 from napmem_rl.memory.builder import build_bank
 from napmem_rl.memory.forget_places import Places
+from napmem_rl.memory.writer_settings import LLMSettings
 
 MESSAGES = [say(1, "I prefer tea to coffee."), say(2, "I bought a Zorbulon lamp in Oslo.", session="s2", time="2024-03-02T10:00:00")]
 
@@ -36,7 +38,7 @@ def test_a_dry_run_tells_what_goes_and_changes_nothing(path, capsys):
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     assert main(["forget", str(path), "msg:2", "--dry-run"]) == 0
     told = capsys.readouterr().out
-    for part in ("1 message go, 1 stay", "Zorbulon", "records that go: rec:2", "the content of 2 is removed", "nothing was changed (--dry-run)"):
+    for part in ("1 message go, 1 stay", "Zorbulon", "records that go: rec:2", "is removed; search indexes", "nothing was changed (--dry-run)"):
         assert part in told
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
@@ -125,3 +127,27 @@ def test_correct_says_what_the_record_says_now(path, capsys):
     assert "says now: Ana prefers milk." in capsys.readouterr().out and "milk" in MemoryBank.open(path).profile.text
     assert main(["correct", str(path), "rec:1", "Ana prefers water.", "--forget-old", "--yes"]) == 0
     assert find_traces("coffee", path) == [] and find_traces("milk", path) == []
+
+
+def test_a_language_models_bank_and_its_cache_are_clean_and_the_model_writes_again_what_is_left(tmp_path, capsys):
+    from memory_endpoint import serve_memory_model
+
+    messages = [
+        say(1, "I prefer tea to coffee.", time="2024-03-01T10:00:00"),
+        say(2, "Fine.", role="assistant", time="2024-03-01T10:00:10"),
+        say(3, "My locker holds a Zorbulon lamp.", time="2024-03-01T10:01:00"),
+        say(4, "I work as a nurse.", session="s2", time="2024-03-02T10:00:00"),
+    ]
+    path, cache = tmp_path / "ana", tmp_path / "cache"
+    with serve_memory_model() as model:
+        settings = LLMSettings(model="m", base_url=model.url, api_key_env="", cache_dir=str(cache))
+        (summary,) = build_many({"ana": messages}, tmp_path, settings=settings, report=lambda line: None)
+        assert summary.problem is None and find_traces("Zorbulon", path, cache)
+        (tmp_path / "model.yaml").write_text(f'model: m\nbase_url: {model.url}\napi_key_env: ""\ncache_dir: {cache}\n')
+        num_entries = len(list(cache.rglob("*.json")))
+        assert main(["forget", str(path), "msg:3", "--writer", str(tmp_path / "model.yaml")]) == 0
+        assert "left to write" not in capsys.readouterr().out
+    assert find_traces("Zorbulon", path, cache) == [] and verify_bank(path) == []
+    assert 0 < len(list(cache.rglob("*.json"))) < num_entries + 10
+    bank = MemoryBank.open(path)
+    assert bank.writer == "llm:m" and any("tea" in record.text for record in bank.records) and any("nurse" in record.text for record in bank.records)
