@@ -21,6 +21,7 @@ from napmem_rl.config.sft_engine import BatchPlan, training_arguments
 from napmem_rl.errors import ConfigError, report_errors
 
 IGNORED = -100  # label of a token that is not learnt
+SHARED_MEMORY_OP = "deepspeed_shm_comm"  # DeepSpeed's name of it
 
 
 class PaddedBatch:
@@ -57,9 +58,11 @@ def train(config: Mapping[str, Any]) -> None:
     if is_cpu:
         os.environ["DS_ACCELERATOR"] = "cpu"
     try:
-        import deepspeed  # noqa: F401
+        import deepspeed
     except ImportError as error:
         raise ConfigError.of("sft.engine", "needs the package deepspeed", fix="bash launch/install.sh cpu deepspeed, or sft.engine=fsdp2.") from error
+    if is_cpu:  # else it compiles a transport through shared memory first, which takes a compiler and a minute; gloo does without
+        deepspeed.ops.__compatible_ops__[SHARED_MEMORY_OP] = False
     from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
     settings = json.loads(Path(config["deepspeed"]).read_text(encoding="utf-8"))
