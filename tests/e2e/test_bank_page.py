@@ -22,6 +22,7 @@ from napmem_rl.schema import Message, Profile
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DESK, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+PATIENCE_MS = 180_000  # a machine may be busy
 HOSTILE = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 1"> & \u2028 \x07 ${title} \U0001f600'
 CONTRASTS = """() => {
   const linear = (part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
@@ -126,6 +127,7 @@ def open_page(browser: Any, pages: dict[str, Path]) -> Iterator[Callable[..., Op
 
     def open_at(name: str, size: dict[str, int] = DESK, scheme: str = "light", address: str = "") -> Opened:
         context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         opened = Opened(context.new_page())
         opened.page.on("console", lambda message: opened.complaints.append(f"{message.type}: {message.text}"))
@@ -276,7 +278,7 @@ def test_markup_in_memories_stays_text(open_page):
         for summary in opened.page.query_selector_all(f"{selector} > summary"):
             summary.click()
     opened.page.wait_for_selector("#conversations .message")
-    for selector in ("#profile .statement", "#records .record >> nth=1", "#conversations .message"):
+    for selector in ("#profile .statement", "#records .record >> nth=1", "#conversations .session >> nth=1 >> .message"):
         assert "</script><script>window.hacked = 1</script><img src=x" in opened.text(selector)
     opened.search("café")
     assert "1 message" in opened.text(".count")
@@ -292,6 +294,26 @@ def test_a_search_can_be_linked_to_and_other_addresses_open_the_page_as_it_is(op
     for address in ("#q=%", "#nothing"):
         opened = open_page("diary", address=address)
         assert opened.page.is_visible("#pyramid") and opened.complaints == []
+
+
+def test_a_page_of_many_messages_opens_builds_little_at_first_and_is_searched(browser, tmp_path):
+    messages = []
+    for number in range(20_000):
+        fields = {"session_id": f"s{number // 10}", "time": f"{2000 + number // 1000}-{number // 100 % 10 + 1:02d}-{number // 4 % 25 + 1:02d}T10:00:00"}
+        messages.append(make_message(1, f"Number {number} of many things that were said.", **fields | {"message_id": f"msg:{number}"}))
+    levels = {"messages": tuple(messages), "records": (), "tracks": (), "profile": Profile(text="", time="", source_ids=())}
+    save_bank(tmp_path / "many", bank_id="many", writer="hand", **levels)
+    written = write_bank_page(tmp_path / "many", out=tmp_path / "many.html", max_messages=15_000)
+    page = browser.new_context(viewport=DESK).new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"file://{written.path}")
+    page.wait_for_selector("html[data-ready]")
+    assert "15,000 of 20,000 messages" in page.inner_text("#overview .notice")
+    assert len(page.query_selector_all("#conversations .session")) == 30 and page.evaluate("document.querySelectorAll('*').length") < 1500
+    page.fill("#search", "number 12345 of")
+    page.press("#search", "Enter")
+    assert page.inner_text(".count") == "Found 0 topics, 0 records, 1 message, of those in this page."
+    page.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

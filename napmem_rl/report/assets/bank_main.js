@@ -7,7 +7,7 @@ const section = (id) => document.getElementById(id);
 function buildOverview() {
   const { counts, period } = bank;
   const numStatements = bank.profile.text.split("\n").filter((line) => line.search(LINK) >= 0).length;
-  const steps = [["profile", "Profile", numStatements, "statements"], ["topics", "Topics", counts.tracks, "across sessions"], ["records", "Records", counts.records, "facts, events, preferences"], ["conversations", "Messages", counts.messages, `in ${plural(counts.sessions, "conversation")}`]];
+  const steps = [["profile", "Profile", numStatements, numStatements === 1 ? "statement" : "statements"], ["topics", "Topics", counts.tracks, "across sessions"], ["records", "Records", counts.records, "facts, events, preferences"], ["conversations", "Messages", counts.messages, `in ${plural(counts.sessions, "conversation")}`]];
   section("overview").append(
     el("ol", { class: "levels" }, steps.map(([id, name, number, note]) => el("li", { class: `level-${id}` }, el("a", { href: `#${id}` }, el("span", { class: "level-name" }, name), el("strong", {}, number.toLocaleString("en")), el("span", { class: "muted small" }, note))))),
     el("dl", { class: "run-facts" }, [...(period.length ? [["from", formatTime(period[0])], ["to", formatTime(period[1])]] : []), ...bank.facts].map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),

@@ -17,6 +17,7 @@ from two_users import ANA_WORDS, BEA_WORDS, build_ana, build_bea
 pytest.importorskip("mcp", reason="the Model Context Protocol's SDK is not installed (extra mcp)")
 from mcp import Client
 
+from napmem_rl import cli
 from napmem_rl.assistant.live_bank import LiveBank, resolve_bank
 from napmem_rl.assistant.mcp_server import BankTools, build_server
 from napmem_rl.errors import BankError
@@ -211,3 +212,11 @@ def test_a_directory_with_many_files_is_looked_through_without_following_links(b
     os.symlink(banks, tmp_path / "ana" / "files" / "others", target_is_directory=True)
     with pytest.raises(BankError, match="others"):
         resolve_bank(tmp_path / "ana")
+
+
+def test_the_settings_that_the_documentation_gives_start_this_server() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "memory.md").read_text(encoding="utf-8")
+    settings_text = page.split("```json\n")[1].split("```")[0]
+    server = json.loads(settings_text)["mcpServers"]["memory"]
+    parsed = cli._build_parser().parse_args(server["args"])
+    assert server["command"] == "napmem" and parsed.run.__name__ == "run_serve_mcp" and not parsed.allow_writes and parsed.http is None
