@@ -175,7 +175,7 @@ class _Filling:
     def _sift(self, session: PlacedSession) -> Iterator[Message]:
         """The messages that the bank does not have, each counted."""
         for message, where in zip(session.messages, session.places, strict=True):
-            new = self._find_new(message)
+            new = self._find_new(message, where)
             if (message if new is None else new).message_id in self._forgotten:
                 self._tally.leave_out(LeftOut.FORGOTTEN, where)
                 continue
@@ -188,12 +188,14 @@ class _Filling:
                 self._tally.note(Note.CHANGED, where)
             yield new
 
-    def _find_new(self, message: Message) -> Message | None:
+    def _find_new(self, message: Message, where: str) -> Message | None:
         """The message, under an id that is free; None where the bank has it. One that was changed since is a message of its own."""
         base, number = _VERSION.sub("", message.message_id), 1
         candidate = replace(message, message_id=base)
         while (known := self._bank.message(candidate.message_id)) is not None:
-            if (known.role, known.text) == (message.role, message.text):
+            if known.text == message.text:
+                for note in [Note.OTHER_TIME] * (known.time != message.time) + [Note.OTHER_ROLE] * (known.role != message.role):
+                    self._tally.note(note, where)
                 return None
             number += 1
             candidate = replace(message, message_id=f"{base}.v{number}")

@@ -55,6 +55,8 @@ class Note(StrEnum):
     CUSTOM_INSTRUCTIONS = "custom_instructions"  # kept as words of the user
     EDITED = "edited"  # marked as edited by the sender
     HTML = "html"  # became text
+    OTHER_ROLE = "other_role"  # the bank has it already, as said by the other side, which stays
+    OTHER_TIME = "other_time"  # the bank has it already, at another time, which stays
     PART_NOT_KEPT = "part_not_kept"  # thinking, tool calls or tool results within a message
     TIME_AMBIGUOUS = "time_ambiguous"  # clocks were set back: the wall time was there twice
     TIME_BORROWED = "time_borrowed"  # none of its own: that of a neighbour

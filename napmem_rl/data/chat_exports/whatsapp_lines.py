@@ -42,7 +42,6 @@ class FirstLine:
     numbers: tuple[int, int, int]  # of the date, as they stand
     has_points: bool  # between them: no language puts the month first then
     clock: tuple[int, int, int]  # hour of 24, minute, second
-    has_seconds: bool
     rest: str
 
     def moment(self, order: str) -> datetime | None:
@@ -72,7 +71,6 @@ def read_first_line(line: str) -> FirstLine | None:
         numbers=(int(match["a"]), int(match["b"]), int(match["c"])),
         has_points="." in match["separator"],
         clock=(hour, minute, second),
-        has_seconds=match["second"] is not None,
         rest=match["rest"],
     )
 

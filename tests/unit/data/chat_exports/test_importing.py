@@ -121,6 +121,13 @@ def test_a_message_that_was_changed_since_is_kept_beside_the_old_one_once(tmp_pa
     assert import_chats([export], bank).tally.num_new == 0
 
 
+def test_other_flags_for_what_the_bank_has_change_nothing_and_say_so(tmp_path):
+    chat, bank = write_chat(tmp_path, CHAT), tmp_path / "bank"
+    import_chats([chat], bank, options=ReadOptions(user="Ana"))
+    summary = import_chats([chat], bank, options=ReadOptions(user="Bo", time_zone="Europe/Oslo"))
+    assert (summary.tally.num_new, summary.num_messages) == (0, 2) and summary.tally.notes == {"other_time": 2, "other_role": 2}
+
+
 def test_two_texts_of_one_message_are_both_kept_in_whichever_order_they_come(tmp_path):
     both = [claude_chat([claude_message(1, "human", text)], uuid=f"chat-{text[-3:-1]}") for text in ("I moved to Oslo.", "I moved to Bergen.")]
     bank = tmp_path / "bank"
