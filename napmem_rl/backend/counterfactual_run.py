@@ -65,6 +65,9 @@ async def _open_evaluated(recording: Recording, origin: Evaluated, other: OtherP
     if task.task_id not in benchmark.keys:
         raise ReplayError.of(f"task {task.task_id}", f"is not among the questions of {origin.data_dir} any more")
     recipe = replace(origin.recipe, policy=other.apply(origin.recipe.policy))
+    if recipe.packets is not None:
+        problem, expected = "reads candidates of MemChain, which are not retrieved again without a memory", "another policy.access"
+        raise ReplayError.of(f"evaluation of {benchmark.name}", problem, got=recipe.policy.access, expected=expected)
     policies: list[Policy] = []
     with tempfile.TemporaryDirectory(prefix="napmem-counterfactual-") as scratch:
         with serve_engine(recipe.policy, agent=recipe.agent, directory=Path(scratch)) as address:

@@ -124,7 +124,7 @@ class CandidateFinder:
         self._config = CandidateConfig(max_candidates=config.max_candidates)
         self._path = Path(config.candidates) if config.candidates is not None else None
         self._of_file = load_candidates(self._path) if self._path is not None else {}
-        self._views: OrderedDict[Path, asyncio.Task[BankViews]] = OrderedDict()
+        self._views: OrderedDict[int, asyncio.Task[BankViews]] = OrderedDict()  # by id of the bank, which its views hold
 
     async def find(self, task: Task, bank: MemoryBank) -> tuple[Candidate, ...]:
         """The candidates, in a thread. Raises DataError where the file does not have the task or holds something later than the question."""
@@ -134,16 +134,16 @@ class CandidateFinder:
 
     async def _open_views(self, bank: MemoryBank) -> BankViews:
         """The searches of a bank, opened once for all who ask."""
-        opening = self._views.get(bank.path)
+        opening = self._views.get(id(bank))
         if opening is None:
-            opening = self._views[bank.path] = asyncio.create_task(asyncio.to_thread(lambda: BankViews(bank, encoder=bank.encoder)))
-        self._views.move_to_end(bank.path)
+            opening = self._views[id(bank)] = asyncio.create_task(asyncio.to_thread(lambda: BankViews(bank, encoder=bank.encoder)))
+        self._views.move_to_end(id(bank))
         while len(self._views) > MAX_VIEWS:
             self._views.popitem(last=False)
         try:
             return await asyncio.shield(opening)
         except Exception:
-            self._views.pop(bank.path, None)  # what failed is tried again by the next task
+            self._views.pop(id(bank), None)  # what failed is tried again by the next task
             raise
 
 

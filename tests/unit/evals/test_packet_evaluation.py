@@ -13,6 +13,7 @@ from judge_endpoint import serve_judge
 from prepared_maker import write_prepared
 
 from napmem_rl.backend.evaluate import DONE, INCOMPLETE, evaluate
+from napmem_rl.cli import main
 from napmem_rl.config.evaluation_recipe import load_evaluation_recipe
 from napmem_rl.errors import DataError
 from napmem_rl.evals.answer_log import iterate_answers
@@ -170,3 +171,11 @@ def test_candidates_that_cannot_be_told_apart_are_refused_before_anything_is_ask
         keys = [f"policy.base_url={serve(write_first, requests=asked)}", "answerer.kind=extractive", f"memchain.candidates={tmp_path / 'c.jsonl'}"]
         run(data, tmp_path / "out", *keys)
     assert asked == []
+
+
+def test_packets_are_neither_played_again_nor_asked_for_without_a_memory(data, tmp_path, serve, capsys) -> None:
+    run(data, tmp_path / "out", f"policy.base_url={serve(write_first)}", "answerer.kind=extractive", "evaluation.limit=1")
+    task_id = next(iter(iterate_answers(tmp_path / "out" / "things-test" / "answers.jsonl"))).task_id
+    for command, said in ((["replay"], "is of another system"), (["counterfactual", "--drop", "msg:0"], "reads candidates of MemChain")):
+        assert main([command[0], str(tmp_path / "out"), task_id, *command[1:]]) == 2
+        assert said in capsys.readouterr().err
