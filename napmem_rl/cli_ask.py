@@ -17,6 +17,7 @@ from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.pyramid import is_time
 
 if TYPE_CHECKING:
+    from napmem_rl.assistant.conversation import Conversation
     from napmem_rl.backend.asked_policy import AskedPolicy
 
 _POLICY = (
@@ -94,12 +95,20 @@ def run_chat(args: argparse.Namespace) -> int:
                 if line.strip() == "/quit":
                     break
                 if line.strip():
-                    print(*runner.run(talk.take(line)), sep="\n", flush=True)
+                    _answer(runner, talk, line)
             if args.learn and talk.has_unsaved:
                 print(runner.run(talk.remember()).describe())
         finally:
             runner.run(asked.policy.close())
     return 0
+
+
+def _answer(runner: asyncio.Runner, talk: Conversation, line: str) -> None:
+    """Answer one line; Ctrl-C gives it up, and the conversation goes on."""
+    try:
+        print(*runner.run(talk.take(line)), sep="\n", flush=True)
+    except KeyboardInterrupt:
+        print("given up")
 
 
 def _read_lines() -> Iterator[str]:

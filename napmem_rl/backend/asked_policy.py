@@ -10,12 +10,14 @@ from typing import Any
 
 from napmem_rl.backend.bank_search import build_search
 from napmem_rl.config.evaluation_recipe import EvaluationRecipe, load_evaluation_recipe
+from napmem_rl.config.evaluation_sections import NAVIGATING, SERVED
 from napmem_rl.errors import ConfigError
-from napmem_rl.evals.policies.registry import NAVIGATING, SERVED, build_policy
+from napmem_rl.evals.policies.registry import build_policy
 from napmem_rl.evals.policy import Policy
 from napmem_rl.retrieval.encoder import load_encoder
 
 ENGINE_DIR = Path("runs", "ask")  # merged checkpoints and logs of servers
+ASKABLE = (*NAVIGATING, "passive", "full", "none")
 _WORDS_ALONE = ("memory.encoder=none", "memory.ranking=bm25")
 
 
@@ -55,8 +57,10 @@ def choose_recipe(source: str | None, *, model: str | None, base_url: str | None
         defaults = [*_WORDS_ALONE, "policy.engine=extractive"] if source is None else []
         source = source or "passive_bm25"
     recipe = load_evaluation_recipe(source, [*defaults, *overrides])
-    if recipe.policy.access == "oracle":
-        raise ConfigError.of("policy.access oracle", "needs gold evidence, which only a benchmark has", fix="Choose navigate, passive, full or none.")
+    access = recipe.policy.access
+    if access not in ASKABLE:
+        why = "needs gold evidence, which only a benchmark has" if access == "oracle" else "is for evaluations alone"
+        raise ConfigError.of(f"policy.access {access}", why, expected=", ".join(ASKABLE))
     return recipe
 
 
