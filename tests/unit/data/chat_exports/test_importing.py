@@ -87,6 +87,19 @@ def test_a_language_model_that_a_file_describes_writes_the_records(tmp_path):
     assert summary.problem is None and summary.num_records == len(bank.records) > 0 and "scripted" in bank.writer
 
 
+def test_a_budget_that_is_spent_leaves_counts_that_add_up_and_the_next_run_goes_on(tmp_path):
+    chats = [gpt_chain(f"c{number}", ["My sister Mia moved to Oslo.", "Nice."], start=1714e6 + number * 90000, first_id=number * 10) for number in range(6)]
+    export, writer = write_json(tmp_path / "c.json", chats), tmp_path / "writer.yaml"
+    with serve_memory_model() as model:
+        settings = f'model: scripted\nbase_url: {model.url}\napi_key_env: ""\n'
+        writer.write_text(settings + "max_total_tokens: 4000\n")
+        spent = import_chats([export], tmp_path / "bank", writer=read_writer_choice(str(writer)))
+        writer.write_text(settings)
+        whole = import_chats([export], tmp_path / "bank", writer=read_writer_choice(str(writer)))
+    assert "budget" in (spent.problem or "") and spent.tally.left_out["not_yet"] > 0
+    assert whole.problem is None and whole.num_messages == 12 and whole.tally.num_new == spent.tally.left_out["not_yet"]
+
+
 def test_exports_of_several_programs_go_into_one_bank(tmp_path):
     gpt = write_json(tmp_path / "conversations.json", [gpt_chain("c1", ["I bought a kayak.", "Nice."])])
     claude = write_json(tmp_path / "claude.json", [claude_chat([claude_message(1, "human", "I sold the kayak.")])])
