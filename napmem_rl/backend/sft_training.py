@@ -58,6 +58,8 @@ def _train_by_verl(recipe: SftRecipe, model: Path, work: Path) -> Path:
     if recipe.lora.rank:
         prepare_adapter(model, recipe.lora, work / ADAPTER)
         config.model.lora_adapter_path = str(work / ADAPTER)
+        config.model.lora_rank = recipe.lora.rank  # at 0 verl passes the adapter by, without a word, and trains all weights
+        config.model.lora_alpha = recipe.lora.alpha
         config.checkpoint.save_contents = ["model"]
     config.data.train_files = str(work / DEMONSTRATIONS)
     config.trainer.default_local_dir = str(work / "checkpoints")
