@@ -317,6 +317,9 @@ def _engine(settings: Settings) -> Iterator[Fault]:
     unknown = sorted(set(select(settings, "trainer.v1.sampler.sampler_kwargs") or {}) - set(SAMPLER_KEYS)) if custom_sampler == SAMPLER else []
     if unknown:
         yield Fault(f"trainer.v1.sampler.sampler_kwargs.{unknown[0]}", "is nothing that the sampler reads", " or ".join(SAMPLER_KEYS))
+    if select(settings, f"{MODEL}.lora_adapter_path") and not select(settings, f"{MODEL}.lora_rank"):
+        problem = f"would be passed by, and all weights trained without a reference of their own: verl looks at {MODEL}.lora_rank alone"
+        yield Fault(f"{MODEL}.lora_adapter_path", problem, f"{MODEL}.lora_rank, the adapter's, beside it")
     if select(settings, "algorithm.filter_groups.enable"):
         yield Fault("algorithm.filter_groups.enable", "would be silently ignored beside trainer.v1.sampler.custom_sampler", "false")
     if settings["judge"]["cache_dir"] is not None and settings["judge"]["temperature"] != 0:

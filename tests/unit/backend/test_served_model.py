@@ -72,6 +72,7 @@ SERVED = ("judge.kind=served", "reward.reward_model.model_path=/models/judge")
         ((*SERVED, "reward.reward_model.rollout.name=sglang"), "is none of the servers; got 'sglang'"),
         ((*SERVED, "platform=gpu", "reward.reward_model.rollout.name=transformers"), "is none of the servers"),
         (("answerer.kind=served",), "answerer.kind: would do nothing: system is napmem"),
+        (("actor_rollout_ref.model.lora_adapter_path=/a",), "lora_adapter_path: would be passed by, and all weights trained"),
         (("reward.reward_model.model_pat=/m",), "Did you mean reward.reward_model.model_path?"),
     ],
 )
