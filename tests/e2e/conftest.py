@@ -12,11 +12,11 @@ import random
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_job import FinishedJob
 from grpo_launch import build_launch
 from judge_endpoint import serve_judge
 
@@ -24,26 +24,6 @@ CITIES = ("oslo", "rome", "lima", "bern")
 PEOPLE = ("ana", "ben", "cleo", "dan")
 LONG = 30  # repetitions of a question of five tokens
 NUM_STEPS = 12  # that the rows suffice for; the shared job takes two
-
-
-@dataclass(frozen=True)
-class FinishedJob:
-    """What the job left behind."""
-
-    run_dir: Path
-    data_dir: Path
-    output: str
-    exit_code: int
-    wall_s: float
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """One mapping for each line of metrics.jsonl, with its step under "step"."""
-        lines = (self.run_dir / "metrics.jsonl").read_text().splitlines()
-        return [{"step": entry["step"], **entry["data"]} for entry in map(json.loads, lines)]
-
-    def trajectories(self, kind: str) -> list[dict[str, Any]]:
-        """All lines of the trajectory files, kind "step" or "val"."""
-        return [json.loads(line) for path in sorted((self.run_dir / "trajectories").glob(f"{kind}_*.jsonl")) for line in path.read_text().splitlines()]
 
 
 def grade(messages: list[dict[str, Any]], *, unclear: str = "fog") -> str:

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import FinishedJob
+from finished_job import FinishedJob
 from grpo_launch import build_launch
 from packet_job import write_packet_data
 
