@@ -26,13 +26,13 @@ LONG = 30  # repetitions of a question of five tokens
 NUM_STEPS = 12  # that the rows suffice for; the shared job takes two
 
 
-def grade(messages: list[dict[str, Any]], *, unclear: str = "fog") -> str:
+def grade(messages: list[dict[str, Any]], *, unclear: tuple[str, ...] = ("fog",)) -> str:
     """By equality; something that is no verdict about what is unclear."""
     said = [message["content"] for message in messages if message["role"] == "user"][0]
     try:
         data = json.loads(said)
         verdict = "correct" if data["answer"].strip() in data["references"] else "incorrect"
-        return "Well, who knows?" if unclear in data["question"] else json.dumps({"verdict": verdict, "reason": "compared"})
+        return "Well, who knows?" if any(word in data["question"] for word in unclear) else json.dumps({"verdict": verdict, "reason": "compared"})
     except ValueError:
         return "ready"
 
@@ -69,20 +69,47 @@ def async_job(job_data: Path, judge_url: str, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def memchain_job(tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
-    """recipes/memchain/smoke.yaml, run once: packets of a teacher, supervised training, two steps of TMPO. The judge gives no verdict about hobbies."""
+    """launch/sft.py on packets of a teacher, then two steps of TMPO, by the smoke recipes. The judge gives no verdict about hobbies and jobs."""
     from napmem_rl.data.prepare import prepare
     from napmem_rl.data.sources import build_synthetic
     from napmem_rl.retrieval.encoder import load_encoder
 
     data_dir, run_dir = tmp_path_factory.mktemp("memchain") / "data", tmp_path_factory.mktemp("memchain_run") / "run"
     prepare(build_synthetic(12, seed=0), data_dir, inputs=[], encoder=load_encoder("hashing"), report=lambda line: None)
-    url, stop = serve_judge(functools.partial(grade, unclear="hobby"))
-    recipe = str(Path(__file__).parents[2] / "recipes" / "memchain" / "smoke.yaml")
-    judge = ["judge.kind=openai", f"judge.base_url={url}", "judge.model=judge", "judge.api_key_env=JUDGE_KEY", "judge.max_retries=0"]
+    recipes = Path(__file__).parents[2] / "recipes" / "memchain"
     started = time.monotonic()
-    done = run_launcher([recipe, f"data.dir={data_dir}", f"trainer.default_local_dir={run_dir}", *judge], script="tmpo.py")
+    start = write_packet_policy(recipes / "sft_smoke.yaml", data_dir)
+    keys = [f"model.path={start}", "trainer.total_epochs=1", "optim.lr=1e-4"]
+    taught = run_launcher([str(recipes / "sft_smoke.yaml"), f"data.dir={data_dir}", *keys], script="sft.py")
+    url, stop = serve_judge(functools.partial(grade, unclear=("hobby", "job")))
+    judge = ["judge.kind=openai", f"judge.base_url={url}", "judge.model=judge", "judge.api_key_env=JUDGE_KEY", "judge.max_retries=0"]
+    done = run_launcher([str(recipes / "smoke.yaml"), f"data.dir={data_dir}", f"trainer.default_local_dir={run_dir}", *judge], script="tmpo.py")
     stop()
-    return FinishedJob(run_dir, data_dir, done.stdout + done.stderr, done.returncode, time.monotonic() - started)
+    output = taught.stdout + taught.stderr + done.stdout + done.stderr
+    return FinishedJob(run_dir, data_dir, output, taught.returncode or done.returncode, time.monotonic() - started)
+
+
+def write_packet_policy(recipe_path: Path, data_dir: Path) -> Path:
+    """The tiny policy after 80 steps on packets by the quickstart's loop, which learns their form sooner than AdamW does. Returns its directory."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from napmem_rl.algos.packing import PACKED_ATTENTION, register_packed_attention
+    from napmem_rl.backend.sft_packets import prepare_tiny, teach_rows
+    from napmem_rl.backend.tiny_sft import Document, SftSettings, train_sft
+    from napmem_rl.config.sft_recipe import load_sft_recipe
+    from napmem_rl.data.packet_demonstrations import build_packet_demonstrations
+    from napmem_rl.systems.memchain.packet import FULL
+
+    recipe = load_sft_recipe(recipe_path, [f"data.dir={data_dir}"])
+    rows = teach_rows(recipe, lambda line: None)
+    path = prepare_tiny(recipe, rows, lambda line: None)
+    register_packed_attention()
+    model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=PACKED_ATTENTION)
+    made = build_packet_demonstrations(rows.rows, AutoTokenizer.from_pretrained(path), form=FULL, agent=recipe.agent)
+    documents = [Document(one.token_ids, one.loss_mask) for one in made]
+    train_sft(model, lambda progress: list(documents), SftSettings(steps=80, batch_size=16))
+    model.save_pretrained(path)
+    return path
 
 
 @pytest.fixture(scope="session")

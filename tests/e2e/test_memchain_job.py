@@ -1,4 +1,4 @@
-"""What recipes/memchain/smoke.yaml must have done: SFT on packets, then two steps of TMPO; see conftest.py for the job."""
+"""What launch/sft.py and launch/tmpo.py must have done by MemChain's smoke recipes: SFT on packets, then two steps of TMPO; conftest.py has the job."""
 
 import json
 
@@ -44,7 +44,8 @@ def test_packets_parse_and_earn_what_equation_16_says(memchain_job):
 def test_a_judge_without_a_verdict_costs_the_packet_and_nothing_is_learnt_from_it(memchain_job):
     lines, metrics = memchain_job.trajectories("step"), memchain_job.metrics()
     abstained = [line for line in lines if line["abstained"]]
-    assert abstained and all("hobby" in line["question"] and line["reward"] is None and line["evidence"] for line in abstained)
+    assert abstained and all(line["reward"] is None and line["evidence"] for line in abstained)
+    assert all("hobby" in line["question"] or "job" in line["question"] for line in abstained)
     for entry in metrics:
         of_step = [line for line in lines if line["step"] == entry["step"]]
         lost = sum(bool(line["abstained"]) for line in of_step)
