@@ -54,7 +54,8 @@ def _candidate(item: Mapping[str, Any], uses: Sequence[str]) -> str:
 def _entry(tags: Iterable[str], ids: Sequence[str], statement: str, note: str) -> str:
     named = "".join(f'<span class="tag">{_text(tag)}</span>' for tag in tags)
     said = f'<p class="text">{_text(statement)}</p>' if statement else ""
-    return f'<li class="entry"><div class="item-head">{named}{_ids(ids)}</div>{said}{f"<p class=muted>{_text(note)}</p>" if note else ""}</li>'
+    noted = f'<p class="muted small">{_text(note)}</p>' if note else ""
+    return f'<li class="entry"><div class="item-head">{named}{_ids(ids)}</div>{said}{noted}</li>'
 
 
 def _name_relation(relation: str) -> str:

@@ -152,7 +152,7 @@ def _shape_packet(packet: Mapping[str, Any]) -> dict[str, Any]:
     actions = [_mapping(item) for item in _list(packet.get("actions"))]
     return {
         "candidates": [{name: _text(item.get(name)) for name in ("id", "time", "speaker", "text")} for item in candidates],
-        "plan": None if not isinstance(plan, Mapping) else {_text(name): _text(value) for name, value in plan.items()},
+        "plan": None if not isinstance(plan, Mapping) else {_text(name): _text(_join(value)) for name, value in plan.items()},
         "trace": [_shape_entry(_mapping(item), "role", "statement", "relation") for item in _list(packet.get("trace"))],
         "actions": [_shape_entry(item, "action", "rationale", "statement") for item in actions],
         "evidence": [_shape_entry(_mapping(item), "statement") for item in _list(packet.get("evidence"))],
@@ -161,6 +161,11 @@ def _shape_packet(packet: Mapping[str, Any]) -> dict[str, Any]:
         "faults": [_text(fault) for fault in _list(packet.get("faults"))],
         "facts": {_text(name): _number(value) for name, value in _mapping(packet.get("facts")).items()},
     }
+
+
+def _join(value: Any) -> Any:
+    """Several texts as one."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _shape_entry(item: Mapping[str, Any], *names: str) -> dict[str, Any]:

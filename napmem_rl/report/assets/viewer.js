@@ -145,7 +145,7 @@ class Viewer {
     return el("div", { class: "option", role: "option", id: `option-${place}`, tabindex: "-1", "aria-selected": "false", onclick: () => this.open(place) },
       el("div", { class: "option-head" }, rewardBadge(episode), el("span", { class: "muted" }, `step ${episode.step} · #${episode.sample}`), episode.kind === "validation" ? el("span", { class: "tag" }, "validation") : null, statusTag(episode)),
       el("div", { class: "option-question" }, marked(episode.question, words)),
-      el("div", { class: "option-path muted" }, episode.type, " · ", path.length ? path.join(" → ") : "no call"));
+      el("div", { class: "option-path muted" }, episode.type, " · ", path.length ? path.join(" → ") : episode.packet ? episode.packet.actions.map((action) => action.action).join(" → ") || "no action" : "no call"));
   }
 
   markSelected() {
