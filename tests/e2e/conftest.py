@@ -90,7 +90,7 @@ def memchain_job(tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
 
 
 def write_packet_policy(recipe_path: Path, data_dir: Path) -> Path:
-    """The tiny policy after 80 steps on packets by the quickstart's loop, which learns their form sooner than AdamW does. Returns its directory."""
+    """The tiny policy after 240 steps on packets by the quickstart's loop, which learns their form sooner than AdamW does. Returns its directory."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from napmem_rl.algos.packing import PACKED_ATTENTION, register_packed_attention
@@ -107,7 +107,7 @@ def write_packet_policy(recipe_path: Path, data_dir: Path) -> Path:
     model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=PACKED_ATTENTION)
     made = build_packet_demonstrations(rows.rows, AutoTokenizer.from_pretrained(path), form=FULL, agent=recipe.agent)
     documents = [Document(one.token_ids, one.loss_mask) for one in made]
-    train_sft(model, lambda progress: list(documents), SftSettings(steps=80, batch_size=16))
+    train_sft(model, lambda progress: list(documents), SftSettings(steps=240, batch_size=16, context_weight=0.0))
     model.save_pretrained(path)
     return path
 

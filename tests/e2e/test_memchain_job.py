@@ -44,7 +44,7 @@ def test_packets_parse_and_earn_what_equation_16_says(memchain_job):
 def test_a_judge_without_a_verdict_costs_the_packet_and_nothing_is_learnt_from_it(memchain_job):
     lines, metrics = memchain_job.trajectories("step"), memchain_job.metrics()
     abstained = [line for line in lines if line["abstained"]]
-    assert abstained and all(line["reward"] is None and line["evidence"] for line in abstained)
+    assert abstained and all(line["reward"] is None and line["packet"]["evidence"] for line in abstained)
     assert all("hobby" in line["question"] or "job" in line["question"] for line in abstained)
     for entry in metrics:
         of_step = [line for line in lines if line["step"] == entry["step"]]
@@ -55,8 +55,8 @@ def test_a_judge_without_a_verdict_costs_the_packet_and_nothing_is_learnt_from_i
 
 def test_the_log_shows_candidates_and_evidence_and_cites_nothing_else(memchain_job):
     for line in memchain_job.trajectories("step"):
-        shown = {item["id"] for item in line["candidates"]}
-        assert 0 < len(shown) <= 6 and {item_id for item in line["evidence"] for item_id in item["ids"]} <= shown
+        shown = {item["id"] for item in line["packet"]["candidates"]}
+        assert 0 < len(shown) <= 6 and {item_id for item in line["packet"]["evidence"] for item_id in item["ids"]} <= shown
 
 
 def test_signals_of_the_reward_and_diagnostics_are_among_the_metrics(memchain_job):
