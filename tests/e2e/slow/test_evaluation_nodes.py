@@ -19,6 +19,7 @@ from napmem_rl.backend.scripted_endpoint import MODEL, serve_scripted
 from napmem_rl.evals.answer_log import load_answers
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
