@@ -79,7 +79,7 @@ def _walk(nodes: Mapping[str, Any], leaf: str, where: str, tally: Tally) -> list
         if not isinstance(parent, str) or parent not in nodes:
             if fathers is None:
                 fathers = {child: name for name, node in nodes.items() for child in as_list(node.get("children")) if isinstance(child, str)}
-            was_named, parent = parent is not None, fathers.get(path[-1])
+            was_named, parent = parent is not None, fathers.get(path[-1]) or fathers.get(as_text(parent))  # of one that was deleted: its own parent
             if was_named or parent is not None:
                 tally.note(Note.TREE_REPAIRED, f"{where}, node {path[-1][:60]}")
             if parent is None:

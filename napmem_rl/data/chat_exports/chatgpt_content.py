@@ -76,6 +76,10 @@ def _read_parts(parts: Sequence[Any], attachments: list[tuple[str, str]]) -> tup
         if isinstance(part, str):
             texts += [part.strip()] if part.strip() else []
             continue
+        if isinstance(part, (int, float)):
+            texts.append(str(part))
+            notes.append(Note.UNKNOWN_CONTENT)
+            continue
         part = as_object(part)
         kind = as_text(part.get("content_type"))
         said = as_text(part.get("text")).strip()

@@ -6,6 +6,7 @@ edited or generated again share a parent (`parent_message_uuid`); the branch of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ FORMAT = "claude"
 _TOOLS = {"tool_use": LeftOut.TOOL_CALL, "tool_result": LeftOut.TOOL_RESULT, "thinking": LeftOut.THINKING, "redacted_thinking": LeftOut.THINKING}
 _TOOLS |= {"server_tool_use": LeftOut.TOOL_CALL, "web_search_tool_result": LeftOut.TOOL_RESULT, "token_budget": LeftOut.SYSTEM, "flag": LeftOut.SYSTEM}
 _FILES = {"image": "image", "document": "file", "file": "file", "audio": "audio", "video": "video"}
-_PLACEHOLDER = "This block is not supported on your current device yet."
+_PLACEHOLDER = re.compile(r"(?:```\s*)?This block is not supported on your current device yet\.(?:\s*```)?")  # for tools, in old exports
 
 
 def is_conversation(value: Any) -> bool:
@@ -83,9 +84,11 @@ def _find_path(value: Mapping[str, Any], messages: Sequence[Any]) -> set[int]:
 
 def _read_message(message: Mapping[str, Any], identity: tuple[str, ...], where: str, tally: Tally, user: str | None) -> Said | None:
     texts, notes, reasons = _read_content(as_list(message.get("content")))
-    old = as_text(message.get("text")).strip()
-    if not texts and old and _PLACEHOLDER not in old:
-        texts = [old]
+    old, num_blocks = _PLACEHOLDER.subn("", as_text(message.get("text")))
+    if not texts and num_blocks:
+        reasons.append(LeftOut.TOOL_CALL)
+    if not texts and old.strip():
+        texts = [old.strip()]
     for attachment in as_list(message.get("attachments")):
         texts += _read_attachment(as_object(attachment), notes)
     seen = {as_text(as_object(one).get("file_name")) for one in as_list(message.get("attachments"))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from napmem_rl.data.chat_exports.whatsapp import is_chat
 from napmem_rl.errors import DataError
 
 _NUM_LOOKED_AT = 50
+_JSON_START = re.compile(rb"[\xef\xbb\xbf\xff\xfe \t\r\n\0]*(\{|\[(?![\s\0]*\d))")  # a list of numbers is none of chats; "[25/4/2024" is a chat's line
 Reader = Callable[[Mapping[str, Any], str, Tally, str | None], Conversation | None]
 
 
@@ -59,6 +61,6 @@ def detect_format(file: ExportFile) -> str | None:
             if found is not None:
                 return found.name
     except DataError:
-        if head.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n\0")[:1] in (b"{", b"["):
+        if _JSON_START.match(head):
             raise
     return None

@@ -17,6 +17,7 @@ from napmem_rl.errors import DataError
 Open = Callable[[], AbstractContextManager[IO[bytes]]]
 MAX_WHOLE = 256 << 20  # bytes of a file that is read as a whole where the streaming parser cannot: NaN, and integers of more than 64 bits
 LISTS = ("conversations", "data", "items", "chats", "results", "history")
+_KEYED = "{}"  # the shape of an object that holds conversations by their ids
 _CHUNK = 1 << 18
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LINE_FILES = (".jsonl", ".ndjson")
@@ -105,7 +106,7 @@ def read_items(open_file: Open, name: str, *, on_replaced: Callable[[int], None]
 
 
 def _find_shape(head: bytes) -> str:
-    """The ijson prefix of the conversations: "item" of a list, "" of an object that is one, "NAME.item" of one that holds a list; or "lines"."""
+    """The ijson prefix of the conversations: "item" of a list, "" of an object that is one, "NAME.item" of one that holds a list; or "lines", or `_KEYED`."""
     start = head.lstrip()
     if start[:1] == b"[":
         return "item"
@@ -125,7 +126,12 @@ def _find_list(head: bytes) -> str:
     try:
         events = ijson.parse(io.BytesIO(head))
         inner: str | None = None
+        key: str | None = None
         for prefix, event, value in events:
+            if not prefix and event == "map_key":
+                key = value
+            elif prefix == key and event == "map_key" and value in ("mapping", "chat_messages") and key != "mapping":
+                return _KEYED
             if event == "start_array" and prefix in LISTS:
                 inner = prefix
             elif inner is not None and prefix == f"{inner}.item" and event == "map_key":
@@ -141,7 +147,10 @@ def _find_list(head: bytes) -> str:
 def _parse(open_file: Open, shape: str, on_replaced: Callable[[int], None]) -> Iterator[Any]:
     with open_file() as stream:
         text = Utf8Stream(stream)
-        yield from ijson.items(text, shape, use_float=True, multiple_values=not shape)
+        if shape == _KEYED:
+            yield from (value for _, value in ijson.kvitems(text, "", use_float=True))
+        else:
+            yield from ijson.items(text, shape, use_float=True, multiple_values=not shape)
         on_replaced(text.num_replaced)
 
 
@@ -157,6 +166,8 @@ def _read_whole(open_file: Open, name: str, shape: str, num_given: int, error: E
         what = "is cut off" if is_cut or "premature" in str(error) or "ncomplete" in str(error) else "is not JSON"
         fix = "Get the export again; nothing was imported. (--partial takes the conversations before that place.)"
         raise DataError.of(name, f"{what}{place}, after {num_given:,} whole conversations", fix=fix) from None
+    if shape == _KEYED:
+        return list(value.values())
     for part in shape.split("."):
         value = value if part in ("item", "") else value[part]
     return value if shape.endswith("item") else [value]

@@ -165,7 +165,7 @@ class Tally:
         formats = Counter(form for _, form in self.files)
         lines = [f"{number:,} file{'s' * (number > 1)} in the format {form}" for form, number in sorted(formats.items())]
         more = len(self.other_files) - 5
-        shown = ", ".join(self.other_files[:5]) + (f" and {more:,} more" if more > 0 else "")
+        shown = "; ".join(self.other_files[:5]) + (f" and {more:,} more" if more > 0 else "")
         lines += [f"{len(self.other_files):,} other files were not read: {shown}"] if self.other_files else []
         lines += [f"taken in part: {problem}" for problem in self.problems]
         lines += [f"{self.num_read:,} messages read = {self.num_kept:,} kept ({self.num_new:,} new) + {merged:,} merged + {left_out:,} left out"]

@@ -82,6 +82,10 @@ def choose_order(file: ExportFile, survey: Survey, asked: str | None) -> str:
     Raises:
         DataError: the file allows two and none was asked for, or it does not allow the one that was asked for.
     """
+    if not any(survey.orders.num_valid.values()):
+        problem = f"none of its {survey.orders.num_dates:,} dates is a day of the years 2009 to 2099"
+        fix = "Export it again with the phone set to the Gregorian calendar."
+        raise DataError.of(file.name, problem, expected="dates of the Gregorian or of Thailand's calendar", fix=fix)
     fitting = survey.orders.decide()
     if asked is not None and asked not in fitting and survey.orders.num_valid[asked] < max(survey.orders.num_valid.values()):
         line = survey.orders.first_invalid.get(asked, 1)

@@ -6,6 +6,8 @@
     [4/12/24, 9:07:02 PM] Ana: wow                   iOS; the blank before PM is often U+202F, and lines begin with U+200E
     12.4.2024 klo 21.06 - Ana: wow                   Finnish
     [2024/4/12 下午9:07:02] Ana: wow                  Chinese
+    2024년 4월 12일 오후 9:07, Ana : wow              Korean, also KakaoTalk
+    [21:07, 12/4/2024] Ana: wow                      copied out of WhatsApp Web
 """
 
 from __future__ import annotations
@@ -26,12 +28,20 @@ _WORDS = {
 }
 _HALVES = {word: half for half, words in _WORDS.items() for word in words.split()}
 _HALF = "|".join([r"[ap]\.?\s?m\.?", *map(re.escape, sorted(_HALVES, key=len, reverse=True))])
-_START = re.compile(
-    rf"[{MARKS}]*(?P<open>\[)?[{MARKS}]*(?P<a>\d{{1,4}})(?P<separator>[./\-]|\.\s)(?P<b>\d{{1,2}})(?P=separator)(?P<c>\d{{2,4}}|\d)\.?,?\s+"
-    rf"(?:(?:klo|às|à|um|kl\.?|a las|at)\s+)?(?:(?P<before>{_HALF})\s*)?"
-    rf"(?P<hour>\d{{1,2}})[:.](?P<minute>\d{{2}})(?:[:.](?P<second>\d{{2}}))?(?:\s*(?P<after>{_HALF}))?"
-    rf"[{MARKS}]*(?P<end>\]\s?|\s[-–]\s)(?P<rest>.*)",
-    re.IGNORECASE | re.DOTALL,
+_KOREAN_HALVES = ("오전", "오후")
+_BUDDHIST = 543  # years by which Thailand's calendar is ahead
+_M = f"[{MARKS}]*"
+_BEGIN = rf"{_M}(?P<open>\[)?{_M}"
+_DATE = rf"(?P<a>\d{{1,4}}){_M}(?:(?P<separator>[./\-]|\.\s){_M}(?P<b>\d{{1,2}}){_M}(?P=separator)|년\s?(?P<b_ko>\d{{1,2}})월\s?)"
+_DATE += rf"{_M}(?P<c>\d{{2,4}}|\d)(?:일|\.|\s?[гр]\.)?{_M}"
+_TIME = rf"(?:(?P<before>{_HALF})\s*)?(?P<hour>\d{{1,2}})[:.](?P<minute>\d{{2}})(?:[:.](?P<second>\d{{2}}))?(?:\s*(?P<after>{_HALF})|\s?ч\.)?"
+_END = rf"{_M}(?P<end>\]\s?|\s[-–]\s|,\s)(?P<rest>.*)"
+_STARTS = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        rf"{_BEGIN}{_DATE}[,،]?{_M}\s+{_M}(?:(?:klo|às|à|um|kl\.?|a las|at)\s+)?{_TIME}{_END}",
+        rf"{_BEGIN}{_TIME}(?(open)[,،]?|[,،])\s+{_DATE}{_END}",
+    )
 )
 
 
@@ -47,7 +57,7 @@ class FirstLine:
     def moment(self, order: str) -> datetime | None:
         """The wall time in an order of `ORDERS`; None where there is no such day."""
         day, month, year = (self.numbers[order.index(part)] for part in "dmy")
-        year += 2000 if year < 100 else 0
+        year += 2000 if year < 100 else -_BUDDHIST if year >= 2009 + _BUDDHIST else 0
         try:
             return datetime(year, month, day, *self.clock) if 2009 <= year < 2100 else None
         except ValueError:
@@ -58,8 +68,10 @@ def read_first_line(line: str) -> FirstLine | None:
     """The parts of a message's first line; None for a line that goes on with the message before it."""
     if not line[:40].strip(f"[{_STRIPPED} ")[:1].isdigit():
         return None
-    match = _START.match(line)
+    match = next((found for pattern in _STARTS if (found := pattern.match(line)) is not None), None)
     if match is None or (match["open"] is None) != (not match["end"].startswith("]")):
+        return None
+    if match["end"].startswith(",") and match["before"] not in _KOREAN_HALVES:
         return None
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
     half = _read_half(match["before"] or match["after"])
@@ -68,8 +80,8 @@ def read_first_line(line: str) -> FirstLine | None:
     if hour > 23 or minute > 59 or second > 59:
         return None
     return FirstLine(
-        numbers=(int(match["a"]), int(match["b"]), int(match["c"])),
-        has_points="." in match["separator"],
+        numbers=(int(match["a"]), int(match["b"] or match["b_ko"]), int(match["c"])),
+        has_points="." in (match["separator"] or ""),
         clock=(hour, minute, second),
         rest=match["rest"],
     )

@@ -9,7 +9,7 @@ import re
 
 MEDIA = {  # instead of a file, where it was exported without media; between < and > on Android
     "en": ("media omitted", "image omitted", "video omitted", "audio omitted", "sticker omitted", "gif omitted", "document omitted", "contact card omitted",
-           "voice message omitted", "video note omitted"),
+           "voice message omitted", "video note omitted", "view once voice message omitted"),
     "de": ("medien ausgeschlossen", "medien weggelassen", "bild weggelassen", "video weggelassen", "audio weggelassen", "sticker weggelassen",
            "gif weggelassen", "dokument weggelassen", "kontaktkarte ausgelassen", "kontaktkarte weggelassen"),
     "es": ("multimedia omitido", "archivo omitido", "imagen omitida", "video omitido", "audio omitido", "sticker omitido", "gif omitido", "documento omitido"),
@@ -28,6 +28,8 @@ MEDIA = {  # instead of a file, where it was exported without media; between < a
     "zh": ("省略多媒体文件", "省略多媒體檔", "图像已忽略", "圖片已略去", "忽略图片"),
     "ar": ("تم استبعاد الوسائط",),
     "hi": ("मीडिया छोड़ा गया",),
+    "ko": ("미디어 파일을 제외한 내용", "미디어 파일 제외됨", "사진 생략됨", "이미지 생략됨", "동영상 생략됨", "오디오 생략됨", "스티커 생략됨", "문서 생략됨"),
+    "he": ("המדיה לא נכללה", "תמונה הושמטה", "סרטון הושמט"),
 }  # fmt: skip
 FILES = {  # after a file's name, in brackets, on Android; between < and > before it on iOS
     "en": ("file attached", "attached"), "de": ("datei angehängt", "anhang"), "es": ("archivo adjunto", "adjunto"), "fr": ("fichier joint", "pièce jointe"),
@@ -35,7 +37,7 @@ FILES = {  # after a file's name, in brackets, on Android; between < and > befor
     "fi": ("tiedosto liitetty", "liite"), "sv": ("bifogad fil", "bifogad"), "pl": ("plik załączony", "załączono", "załącznik"), "tr": ("dosya ekli", "ekli"),
     "ru": ("файл добавлен", "прикреплено"), "id": ("file terlampir", "terlampir"), "ja": ("ファイル添付", "添付ファイル"),
     "zh": ("文件附件", "附件", "檔案附加"),
-    "ar": ("الملف مرفق", "مرفق"), "hi": ("फ़ाइल जुड़ी है",),
+    "ar": ("الملف مرفق", "مرفق"), "hi": ("फ़ाइल जुड़ी है",), "he": ("קובץ מצורף", "מצורף"),
 }  # fmt: skip
 DELETED = {
     "en": ("this message was deleted", "you deleted this message", "this message was deleted by admin"),
@@ -49,7 +51,7 @@ DELETED = {
     "pl": ("ta wiadomość została usunięta", "usunięto tę wiadomość"), "tr": ("bu mesaj silindi", "bu mesajı sildiniz"),
     "ru": ("данное сообщение удалено", "сообщение удалено", "вы удалили данное сообщение"), "id": ("pesan ini telah dihapus", "anda menghapus pesan ini"),
     "ja": ("このメッセージは削除されました",), "zh": ("此消息已删除", "此訊息已刪除", "你已删除这条消息"), "ar": ("تم حذف هذه الرسالة",),
-    "hi": ("यह संदेश मिटा दिया गया",),
+    "hi": ("यह संदेश मिटा दिया गया",), "ko": ("삭제된 메시지입니다", "이 메시지는 삭제되었습니다"), "he": ("הודעה זו נמחקה",),
 }  # fmt: skip
 EDITED = {
     "en": ("this message was edited",), "de": ("diese nachricht wurde bearbeitet",), "es": ("se editó este mensaje", "este mensaje fue editado"),
@@ -72,9 +74,9 @@ SYSTEM = {  # of lines whose author is the chat itself, as iOS writes them
 }  # fmt: skip
 LANGUAGES = tuple(sorted(MEDIA))
 _KINDS = (
-    ("image", re.compile(r"image|bild|imagen|immagine|imagem|afbeelding|kuva|obraz|görüntü|изображение|gambar|画像|图像|圖片|图片", re.I)),
-    ("video", re.compile(r"video|vidéo|vídeo|wideo|видео", re.I)),
-    ("audio", re.compile(r"audio|áudio|voice|ääni|ljud|dźwięk|ses |аудио", re.I)),
+    ("image", re.compile(r"image|bild|imagen|immagine|imagem|afbeelding|kuva|obraz|görüntü|изображение|gambar|画像|图像|圖片|图片|사진|이미지|תמונה", re.I)),
+    ("video", re.compile(r"video|vidéo|vídeo|wideo|видео|동영상|סרטון", re.I)),
+    ("audio", re.compile(r"audio|áudio|voice|ääni|ljud|dźwięk|ses |аудио|오디오", re.I)),
     ("sticker", re.compile(r"sticker|figurinha", re.I)),
     ("gif", re.compile(r"gif", re.I)),
     ("contact", re.compile(r"contact|kontakt", re.I)),

@@ -123,3 +123,21 @@ def test_things_that_are_no_conversations_are_counted_with_their_places(tmp_path
     assert len(messages) == 1 and tally.lost_conversations == {"not_a_conversation": 3, "empty": 2}
     assert tally.places["conversation_not_a_conversation"][0] == "conversations.json, conversation 2"
     assert tally.left_out == {"not_a_message": 1}
+
+
+def test_what_was_said_before_a_deleted_node_is_kept(tmp_path):
+    nodes = [gpt_node("r", None, ["q"], None, None), gpt_node("q", "r", ["gone"], "user", "Hello there."), gpt_node("n9", "gone", [], "user", "Still there?")]
+    messages, tally = read_value(tmp_path, tree(nodes))
+    assert [message.text for message in messages] == ["Hello there.", "Still there?"] and tally.notes["tree_repaired"] == 1
+
+
+def test_a_number_among_the_parts_is_kept_and_noted(tmp_path):
+    messages, tally = read_value(tmp_path, one({"content_type": "text", "parts": ["Room", 5, None]}))
+    assert messages[0].text == "Room\n\n5" and tally.notes["unknown_content"] == 1
+
+
+def test_conversations_by_their_ids_are_read_like_a_list(tmp_path):
+    listed = [gpt_chain(f"c{number}", ["Hello there.", "Good day."], first_id=10 * number) for number in (1, 2)]
+    expected, _ = read_value(tmp_path, listed)
+    messages, tally = read_value(tmp_path, {chat["conversation_id"]: chat for chat in listed})
+    assert messages == expected and tally.num_conversations == 2

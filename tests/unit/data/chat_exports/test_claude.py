@@ -70,3 +70,11 @@ def test_a_shared_account_without_a_user_is_an_error_that_lists_the_names(tmp_pa
 def test_conversations_without_messages_are_counted(tmp_path):
     messages, tally = read_value(tmp_path, [claude_chat([]), claude_chat([claude_message(1, "human", "Hi, I moved.")])])
     assert len(messages) == 1 and tally.lost_conversations == {"empty": 1}
+
+
+def test_what_an_old_export_says_around_a_block_that_it_leaves_away_is_kept(tmp_path):
+    block = "```\nThis block is not supported on your current device yet.\n```"
+    both = [claude_message(1, "assistant", f"{block}\n\nAlfama is a district.", content=[]), claude_message(2, "assistant", block, content=[])]
+    messages, tally = read_value(tmp_path, [claude_chat(both)])
+    assert [message.text for message in messages] == ["Alfama is a district."]
+    assert tally.left_out == {"tool_call": 1} and tally.notes == {"part_not_kept": 1}

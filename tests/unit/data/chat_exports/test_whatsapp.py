@@ -7,7 +7,7 @@ from chat_samples import gpt_chain, read_chat_text, read_export, read_value, wri
 
 from napmem_rl.errors import ConfigError, DataError
 
-LRM, NNBSP = "\u200e", "\u202f"
+LRM, RLM, NNBSP = "\u200e", "\u200f", "\u202f"
 
 
 def read(tmp_path, *lines, user="Ana", **options):
@@ -33,6 +33,13 @@ def times(messages):
         ("12/04/2024, 9:05 p. m. - ", "13/04/2024, 9:15 a. m. - ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
         ("12-04-2024 21:05 - ", "13-04-2024 09:15 - ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
         ("24/04/12, 21:05 - ", "24/04/30, 09:15 - ", ("2024-04-12T21:05:00", "2024-04-30T09:15:00")),
+        (f"{RLM}12{RLM}/4{RLM}/2024، 9:05 م - ", f"{RLM}13{RLM}/4{RLM}/2024، 9:15 ص - ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
+        (f"{RLM}١٢/٠٤/٢٠٢٤، ٩:٠٥ م - ", f"{RLM}١٣/٠٤/٢٠٢٤، ٩:١٥ ص - ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
+        ("2024년 4월 12일 오후 9:05, ", "2024년 4월 13일 오전 9:15, ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
+        ("2024. 4. 12. 오후 9:05, ", "2024. 4. 13. 오전 9:15, ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
+        ("[21:05, 12/4/2024] ", "[9:15, 13/4/2024] ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
+        ("12.4.24 г., 21:05 ч. - ", "13.4.24 г., 9:15 ч. - ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
+        ("12/4/2567 21:05 - ", "13/4/2567 09:15 - ", ("2024-04-12T21:05:00", "2024-04-13T09:15:00")),
     ],
 )
 def test_dates_and_clocks_of_many_phones_are_read(tmp_path, first, second, expected):
@@ -189,3 +196,26 @@ def test_sessions_end_with_a_long_silence_and_are_named_by_their_beginning(tmp_p
     lines = ["13/04/2024, 10:00 - Ana: one", "13/04/2024, 11:00 - Bo: two", "14/04/2024, 10:00 - Ana: three"]
     sessions = [message.session_id for message in read(tmp_path, *lines)[0]]
     assert sessions[0] == sessions[1] != sessions[2] and sessions[2].endswith("@2024-04-14T10:00")
+
+
+def test_a_blank_before_the_colon_is_no_part_of_a_korean_name_and_a_line_without_one_is_the_messengers(tmp_path):
+    lines = [
+        "2024년 4월 12일 오후 9:05, Ana : 안녕",
+        "둘째 줄",
+        "2024년 4월 12일 오후 9:06, 민수 : <미디어 파일을 제외한 내용>",
+        "2024년 4월 13일 오후 9:07, 민수님이 나갔습니다",
+    ]
+    messages, tally = read(tmp_path, *lines)
+    assert [(message.speaker, message.text) for message in messages] == [("Ana", "안녕\n둘째 줄"), ("민수", "[media]")]
+    assert tally.left_out == {"system_line": 1}
+
+
+def test_a_day_with_a_comma_or_an_hour_before_a_day_within_a_message_begins_no_other(tmp_path):
+    lines = ["13/04/2024, 10:00 - Ana: Plans:", "12/04/2024 9:05, dentist: bring the card", "10:00 14/04/2024 - Bo: hairdresser", "13/04/2024, 10:01 - Bo: wow"]
+    messages, _ = read(tmp_path, *lines)
+    assert [message.text.count("\n") for message in messages] == [2, 0]
+
+
+def test_dates_of_a_calendar_that_is_not_known_are_named_as_such(tmp_path):
+    with pytest.raises(DataError, match="none of its 2 dates is a day of the years 2009 to 2099"):
+        read(tmp_path, "1403/02/06، 21:06 - Ana: hi", "1403/02/07، 21:06 - Bo: hi")
