@@ -4,7 +4,6 @@ import json
 
 import pyarrow.parquet as pq
 import torch
-from log_prob_checks import assert_log_probs_agree
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 GROUPS, SAMPLES, STEPS = 4, 4, 2
@@ -23,8 +22,8 @@ def test_supervised_training_leaves_the_packets_it_learnt_from_as_rows(memchain_
 
 
 def test_rollout_and_learner_agree_and_the_ratio_is_one_at_the_update(memchain_job):
-    assert_log_probs_agree(memchain_job.metrics())
     for entry in memchain_job.metrics():
+        assert 0 < entry["napmem/logprob_gap_max"] <= 1e-4
         assert abs(entry["actor/ppo_kl"]) <= 1e-6 and entry["actor/pg_clipfrac"] == 0
         assert abs(entry["actor/ratio_max"] - 1) <= 1e-5
 
