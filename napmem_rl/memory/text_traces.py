@@ -45,6 +45,16 @@ class Traces:
         """Whether a text quotes any of it."""
         return next(self._find(text), None) is not None
 
+    def find_lines(self, lines: Sequence[str]) -> set[int]:
+        """Positions of the lines that hold a word of a quotation, which may run over the ends of lines."""
+        words = [(word, position) for position, line in enumerate(lines) for word in split_words(line)]
+        found: set[int] = set()
+        for start, (word, _) in enumerate(words):
+            if word in self._first:
+                runs = (words[start : start + size] for size in self._sizes)
+                found.update(position for run in runs if tuple(one for one, _ in run) in self._runs for _, position in run)
+        return found
+
     def _measure(self) -> None:
         self._sizes = sorted({len(run) for run in self._runs})
         self._first = {run[0] for run in self._runs}

@@ -9,13 +9,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import html
+import io
 import json
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -27,7 +29,9 @@ from napmem_rl.memory.text_traces import Traces
 MARK = "[forgotten]"
 _WEIGHTS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".distcp", ".gguf", ".onnx")
 _JSON_LINES, _JSON, _TEXT = (".jsonl", ".ndjson"), (".json",), (".txt", ".log", ".md", ".csv", ".tsv", ".yaml", ".yml")
+_PACKERS = (".gz", ".bz2", ".xz", ".zst")
 _REMOVED = (".html", ".htm", ".wandb", ".npz", ".npy", ".pkl")
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _TOKENS = re.compile(r"(_ids|_tokens|log_?probs|_mask)$")
 
 
@@ -76,7 +80,8 @@ def clean_file(traced: TracedFile, traces: Traces) -> None:
         _clean_parquet(path, traces)
     elif traced.action is Action.CLEANED:
         pack, content = _unpack(path)
-        write_file(path, pack(_clean_text(_inner_suffix(path), content.decode("utf-8", "surrogateescape"), traces).encode("utf-8", "surrogateescape")))
+        encoding, errors = ("utf-16", "replace") if content.startswith(_UTF16_BOMS) else ("utf-8", "surrogateescape")
+        write_file(path, pack(_clean_text(_inner_suffix(path), content.decode(encoding, errors), traces).encode(encoding, errors)))
 
 
 def _list_files(directory: Path) -> list[Path]:
@@ -94,7 +99,7 @@ def _choose(path: Path) -> Action:
 
 def _inner_suffix(path: Path) -> str:
     """The suffix under that of a packer: ``.jsonl`` of ``rows.jsonl.gz``."""
-    return Path(path.stem).suffix.lower() if path.suffix.lower() in (".gz", ".xz", ".zst") else path.suffix.lower()
+    return Path(path.stem).suffix.lower() if path.suffix.lower() in _PACKERS else path.suffix.lower()
 
 
 def _unpack(path: Path) -> tuple[Callable[[bytes], bytes], bytes]:
@@ -102,6 +107,8 @@ def _unpack(path: Path) -> tuple[Callable[[bytes], bytes], bytes]:
     content, suffix = path.read_bytes(), path.suffix.lower()
     if suffix == ".gz":
         return (lambda inner: gzip.compress(inner, mtime=0)), gzip.decompress(content)
+    if suffix == ".bz2":
+        return bz2.compress, bz2.decompress(content)
     if suffix == ".xz":
         return lzma.compress, lzma.decompress(content)
     if suffix == ".zst":
@@ -121,7 +128,10 @@ def _read_texts(path: Path) -> Iterator[str]:
         yield from _read_arrays(path)
         return
     content = _unpack(path)[1] if _is_readable(path) else path.read_bytes()
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if content.startswith(b"PK\x03\x04"):
+        yield from _read_members(content)
+        return
+    if content.startswith(_UTF16_BOMS):
         yield content.decode("utf-16", "replace")
         return
     text = content.decode("utf-8", "replace")
@@ -130,10 +140,24 @@ def _read_texts(path: Path) -> Iterator[str]:
         yield html.unescape(re.sub(r"<[^<>]{0,2000}>", " ", text))
 
 
+def _read_members(content: bytes) -> Iterator[str]:
+    """What is in a zip file, also one of another suffix, such as a spreadsheet."""
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for name in archive.namelist():
+                text = archive.read(name).decode("utf-8", "replace")
+                yield text
+                yield html.unescape(re.sub(r"<[^<>]{0,2000}>", " ", text))
+    except (OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+        yield content.decode("utf-8", "replace")
+
+
 def _is_readable(path: Path) -> bool:
     """Whether a packed file can be unpacked; any other can be read."""
     try:
-        return path.suffix.lower() not in (".gz", ".xz", ".zst") or bool(_unpack(path))
+        return path.suffix.lower() not in _PACKERS or bool(_unpack(path))
     except (OSError, EOFError, ValueError, lzma.LZMAError, ImportError, zlib.error):
         return False
 
@@ -168,32 +192,26 @@ def _clean_text(suffix: str, text: str, traces: Traces) -> str:
             return json.dumps(clean_value(json.loads(text), traces), ensure_ascii=False, indent=2 if "\n" in text.strip() else None) + "\n"
         except ValueError:
             pass  # no JSON after all
-    clean = _clean_row if suffix in _JSON_LINES else _clean_line
-    return "\n".join(clean(line, traces) for line in _join_quotes(text.split("\n"), traces))
+    lines = text.split("\n")
+    quoting = traces.find_lines(lines)
+    cleaned: list[str] = []
+    for position, line in enumerate(lines):
+        row = line if position not in quoting else _clean_row(line, traces) if suffix in _JSON_LINES else None
+        if row is not None:
+            cleaned.append(row)
+        elif position - 1 not in quoting or cleaned[-1] != MARK:
+            cleaned.append(MARK)
+    return "\n".join(cleaned)
 
 
-def _join_quotes(lines: Sequence[str], traces: Traces) -> list[str]:
-    """The lines; where a quotation runs over the end of one, that line and the next are one."""
-    joined: list[str] = []
-    for line in lines:
-        if joined and not traces.are_in(line) and not traces.are_in(joined[-1]) and traces.are_in(f"{joined[-1]} {line}"):
-            joined[-1] = f"{joined[-1]} {line}"
-        else:
-            joined.append(line)
-    return joined
-
-
-def _clean_line(line: str, traces: Traces) -> str:
-    return MARK if traces.are_in(line) else line
-
-
-def _clean_row(line: str, traces: Traces) -> str:
-    if not traces.are_in(line):
-        return line
+def _clean_row(line: str, traces: Traces) -> str | None:
+    """A row without quotations; None where the line is no JSON."""
     try:
-        return json.dumps(clean_value(json.loads(line), traces), ensure_ascii=False)
+        value = json.loads(line)
     except ValueError:
-        return MARK
+        return None
+    cleaned = clean_value(value, traces)
+    return line if cleaned == value else json.dumps(cleaned, ensure_ascii=False)
 
 
 def clean_value(value: Any, traces: Traces) -> Any:
@@ -206,7 +224,7 @@ def _clean(value: Any, traces: Traces) -> Any:
     if isinstance(value, str):
         return MARK if traces.are_in(value) else value
     if isinstance(value, list):
-        if value and all(isinstance(part, str) for part in value) and traces.are_in(" ".join(value)):
+        if value and all(isinstance(part, str) for part in value) and (traces.are_in(" ".join(value)) or traces.are_in("".join(value))):
             return [MARK if traces.are_in(part) else part for part in value] if any(map(traces.are_in, value)) else [MARK]
         return [clean_value(part, traces) for part in value]
     if isinstance(value, dict):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import bz2
 import gzip
+import io
 import json
+import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -91,7 +94,7 @@ def test_a_run_directory_is_cleaned_file_by_file_and_what_cannot_be_is_named(tmp
     assert second == {"task_id": "t2", "reward": 0.5, "turns": [{"text": "Hello there", "response_ids": [9]}]}
     assert [json.loads(line) for line in gzip.decompress((run / "answers.jsonl.gz").read_bytes()).splitlines()] == [first, second]
     assert json.loads((run / "table.json").read_text()) == {"columns": ["q"], "data": [[MARK], ["fine"]]}
-    assert (run / "log.txt").read_text() == f"start\n{SECRET[:18]}\n{MARK}\n{MARK}\nend\n"
+    assert (run / "log.txt").read_text() == f"start\n{MARK}\nend\n", "no line of it is left"
     assert pq.read_table(run / "rows.parquet").to_pylist() == [{"text": MARK, "token_ids": [], "n": 1}, {"text": "fine", "token_ids": [3], "n": 2}]
     assert {file.path.name for file in trace_run(run, TRACES)} == {"data.sqlite", "broken.gz", "model.safetensors"}, "cleaned once is clean"
 
@@ -124,3 +127,42 @@ def test_a_cache_loses_the_entries_that_quote_it_in_key_or_value_and_keeps_those
     assert find_traces("Zorbulon", tmp_path / "cache") == [] and cache.get({"messages": [{"content": "of Bo"}], "n": 2}) == {"text": "Bo likes tea."}
     with pytest.raises(ConfigError, match="nowhere: is not there"):
         find_places(plan, [], [tmp_path / "nowhere"])
+
+
+def clean_one(tmp_path, name, content):
+    """The file's bytes after it was cleaned, and what became of it; (None, None) where nothing was found in it."""
+    (tmp_path / "one").mkdir(exist_ok=True)
+    path = tmp_path / "one" / name
+    path.write_bytes(content)
+    for traced in trace_run(path, TRACES):
+        clean_file(traced, TRACES)
+        return path.read_bytes(), traced.action
+    return None, None
+
+
+def test_of_a_quotation_over_several_lines_no_line_is_left(tmp_path):
+    text = 'kept\n> My locker\n> holds a "Zorbulon" — número\n> 4711, naïve é.\nkept too\n'
+    assert clean_one(tmp_path, "notes.md", text.encode()) == (f"kept\n{MARK}\nkept too\n".encode(), Action.CLEANED)
+    text = '{"a": 1}\nMy locker holds a Zorbulon\nnúmero 4711 naïve é\n{"b": "número 4711"}\n'
+    assert clean_one(tmp_path, "rows.jsonl", text.encode())[0] == f'{{"a": 1}}\n{MARK}\n{{"b": "número 4711"}}\n'.encode()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_a_text_in_another_encoding_is_cleaned_in_it(tmp_path, encoding):
+    content, action = clean_one(tmp_path, "log.txt", f"first\n{SECRET}\nlast\n".encode(encoding))
+    assert action is Action.CLEANED and content.decode(encoding) == f"first\n{MARK}\nlast\n"
+
+
+def test_packed_files_are_looked_into_and_those_of_no_known_kind_are_named(tmp_path):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("sheet.xml", SECRET.replace(" ", "</t> <t>"))
+    assert clean_one(tmp_path, "table.xlsx", packed.getvalue()) == (packed.getvalue(), Action.LEFT)
+    content, action = clean_one(tmp_path, "run.log.bz2", bz2.compress(f"{SECRET}\nkept".encode()))
+    assert action is Action.CLEANED and bz2.decompress(content).decode() == f"{MARK}\nkept"
+
+
+def test_a_text_in_pieces_beside_the_text_goes_with_it(tmp_path):
+    row = json.dumps({"text": SECRET, "pieces": ["My lock", "er holds", " a Zor", "bulon", " número", " 4711"], "other": ["kept"]})
+    content, action = clean_one(tmp_path, "row.jsonl", row.encode())
+    assert action is Action.CLEANED and json.loads(content) == {"text": MARK, "pieces": [MARK], "other": ["kept"]}
