@@ -1,28 +1,20 @@
-"""The page of a memory bank in a real browser, from a file: unfolded, searched, filtered, by keyboard, at desk and phone width, with hostile memories.
-
-NAPMEM_SCREENSHOTS names a directory for screenshots to look at.
-"""
+"""The page of a memory bank in a real browser, from a file: unfolded, searched, filtered, by keyboard, at desk and phone width, with hostile memories."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bank_maker import make_levels, make_message, make_record
+from browser_page import DESK, PATIENCE_MS, PHONE, Opened, launch_browser, opening
 
 from napmem_rl.memory.bank import MemoryBank, save_bank
 from napmem_rl.memory.builder import build_bank
 from napmem_rl.report.bank_page import write_bank_page
 from napmem_rl.schema import Message, Profile
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DESK, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
-PATIENCE_MS = 180_000  # a machine may be busy
 HOSTILE = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 1"> & \u2028 \x07 ${title} \U0001f600'
 CONTRASTS = """() => {
   const linear = (part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
@@ -37,37 +29,6 @@ CONTRASTS = """() => {
   });
 }"""
 TOPICS = ("garden", "guitar", "bicycle", "kitchen")
-
-
-@dataclass
-class Opened:
-    """A page in the browser, and everything that went wrong in it."""
-
-    page: Any
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def text(self, selector: str) -> str:
-        return self.page.inner_text(selector)
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            self.page.keyboard.press(key)
-
-    def search(self, text: str) -> None:
-        self.page.fill("#search", text)
-        self.page.press("#search", "Enter")
-
-    def focused(self) -> str:
-        return self.page.evaluate("document.activeElement.textContent")
-
-    def overflow(self) -> int:
-        """Pixels by which the page is wider than the window."""
-        return self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-
-    def shoot(self, name: str) -> None:
-        if directory := os.environ.get("NAPMEM_SCREENSHOTS"):
-            self.page.screenshot(path=str(Path(directory) / f"{name}.png"))
 
 
 def build_diary(directory: Path) -> Path:
@@ -112,34 +73,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here; Debian: apt-get install chromium fonts-dejavu-core")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra dev)")
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with launch_browser() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture
 def open_page(browser: Any, pages: dict[str, Path]) -> Iterator[Callable[..., Opened]]:
-    contexts = []
-
-    def open_at(name: str, size: dict[str, int] = DESK, scheme: str = "light", address: str = "") -> Opened:
-        context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
-        context.set_default_timeout(PATIENCE_MS)
-        contexts.append(context)
-        opened = Opened(context.new_page())
-        opened.page.on("console", lambda message: opened.complaints.append(f"{message.type}: {message.text}"))
-        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        opened.page.on("request", lambda request: opened.requests.append(request.url))
-        opened.page.goto(f"file://{pages[name]}{address}")
-        opened.page.wait_for_selector("html[data-ready]")
-        return opened
-
-    yield open_at
-    for context in contexts:
-        context.close()
+    with opening(browser) as open_at:
+        yield lambda name, *args, **keys: open_at(pages[name], *args, **keys)
 
 
 def test_the_page_opens_from_a_file_without_a_complaint_or_a_request(open_page, pages):

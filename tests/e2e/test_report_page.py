@@ -1,48 +1,16 @@
-"""The page of a run in a real browser, from a file: used with a keyboard, at desk and phone width, with hostile memories, without one request.
-
-NAPMEM_SCREENSHOTS names a directory for screenshots to look at.
-"""
+"""The page of a run in a real browser, from a file: used with a keyboard, at desk and phone width, with hostile memories, without one request."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_page import DESK, PHONE, Opened, launch_browser, opening
 from run_maker import HOSTILE, write_run
 
 from napmem_rl.report.page import write_report
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DESK, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
-
-
-@dataclass
-class Opened:
-    """A page in the browser, and everything that went wrong in it."""
-
-    page: Any
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def text(self, selector: str) -> str:
-        return self.page.inner_text(selector)
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            self.page.keyboard.press(key)
-
-    def overflow(self) -> int:
-        """Pixels by which the page is wider than the window."""
-        return self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-
-    def shoot(self, name: str) -> None:
-        if directory := os.environ.get("NAPMEM_SCREENSHOTS"):
-            self.page.screenshot(path=str(Path(directory) / f"{name}.png"), full_page=True)
 
 
 @pytest.fixture(scope="module")
@@ -52,33 +20,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here; Debian: apt-get install chromium fonts-dejavu-core")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra dev)")
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with launch_browser() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture
-def open_page(browser: Any, report: Path) -> Iterator[Any]:
-    contexts = []
-
-    def open_at(size: dict[str, int], scheme: str = "light", address: str = "") -> Opened:
-        context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
-        contexts.append(context)
-        opened = Opened(context.new_page())
-        opened.page.on("console", lambda message: opened.complaints.append(f"{message.type}: {message.text}"))
-        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        opened.page.on("request", lambda request: opened.requests.append(request.url))
-        opened.page.goto(f"file://{report}{address}")
-        opened.page.wait_for_selector("html[data-ready]")
-        return opened
-
-    yield open_at
-    for context in contexts:
-        context.close()
+def open_page(browser: Any, report: Path) -> Iterator[Callable[..., Opened]]:
+    with opening(browser) as open_at:
+        yield lambda *args, **keys: open_at(report, *args, **keys)
 
 
 def test_the_page_opens_from_a_file_without_a_complaint_or_a_request(open_page, report):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bank_maker import save_sample
-from judge_endpoint import serve_judge
 from two_users import ANA_WORDS, build_ana
 
 from napmem_rl import cli
@@ -26,20 +25,6 @@ SISTER, TEA, TOWN = ANA_WORDS
 @pytest.fixture
 def bank(tmp_path: Path) -> Path:
     return build_ana(tmp_path).path
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    stops: list[Callable[[], None]] = []
-
-    def start(reply: Callable[[list[dict[str, Any]]], str], **keys: Any) -> str:
-        url, stop = serve_judge(reply, **keys)
-        stops.append(stop)
-        return url
-
-    yield start
-    for stop in stops:
-        stop()
 
 
 def look_up(messages: list[dict[str, Any]]) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_endpoint import serve_judge
 from prepared_maker import write_prepared
 
 from napmem_rl.backend.evaluate import DONE, INCOMPLETE, evaluate
@@ -29,20 +28,6 @@ Serve = Callable[..., str]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_prepared(tmp_path_factory.mktemp("prepared") / "things", users=2, questions=3)
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    stops: list[Callable[[], None]] = []
-
-    def start(reply: Callable[[list[dict[str, Any]]], str], **keys: Any) -> str:
-        url, stop = serve_judge(reply, **keys)
-        stops.append(stop)
-        return url
-
-    yield start
-    for stop in stops:
-        stop()
 
 
 def run(data: Path, out: Path, *keys: str) -> tuple[int, list[str], dict[str, Any]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bank_maker import save_sample
-from judge_endpoint import serve_judge
 
 from napmem_rl.config.evaluation_recipe import load_evaluation_recipe
 from napmem_rl.config.evaluation_sections import PacketSections, PolicyConfig
@@ -45,20 +44,6 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     path: Path = tmp_path_factory.mktemp("banks") / "ana"
     save_sample(path)
     return MemoryBank.open(path)
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    stops: list[Callable[[], None]] = []
-
-    def start(reply: Callable[[list[dict[str, Any]]], str], **keys: Any) -> str:
-        url, stop = serve_judge(reply, **keys)
-        stops.append(stop)
-        return url
-
-    yield start
-    for stop in stops:
-        stop()
 
 
 def ask(policy: PolicyConfig, bank: MemoryBank, *tasks: Task, answerer: AnswererConfig = EXTRACTIVE, **memchain: Any) -> list[Attempt]:

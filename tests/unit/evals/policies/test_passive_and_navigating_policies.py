@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bank_maker import save_sample
-from judge_endpoint import serve_judge
 
 from napmem_rl.config.evaluation_sections import PolicyConfig
 from napmem_rl.config.sections import AgentConfig, MemoryConfig
@@ -33,20 +32,6 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     path: Path = tmp_path_factory.mktemp("banks") / "ana"
     save_sample(path)
     return MemoryBank.open(path, ranking="bm25")
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    stops: list[Callable[[], None]] = []
-
-    def start(reply: Callable[[list[dict[str, Any]]], str], **keys: Any) -> str:
-        url, stop = serve_judge(reply, **keys)
-        stops.append(stop)
-        return url
-
-    yield start
-    for stop in stops:
-        stop()
 
 
 def answer(policy: PolicyConfig, bank: MemoryBank, task: Task = TASK, **keys: Any) -> Attempt:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kill_points import kill_at, run_in_child
 
-from napmem_rl import atomic
 from napmem_rl.cli import main
 from napmem_rl.errors import DataError
 from napmem_rl.systems.icml.ledger import Entry, Kind, check_entries, find_pending, parse_entry
@@ -122,42 +121,6 @@ def test_whatever_happens_in_the_sessions_nothing_is_lost_and_nothing_paid_twice
     assert check_entries(expected.entries, truth_weight=0.5) == []
 
 
-def run_in_child(action: Callable[[], object]) -> int:
-    """Run something in a process of its own; returns how it ended, as `os.waitpid` tells it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            action()
-            os._exit(0)
-        except BaseException as error:
-            print(f"child: {error!r}", flush=True)
-            os._exit(1)
-    return os.waitpid(child, 0)[1]
-
-
-def die_at(point: int, moment: str) -> None:
-    """From now on, be killed before or after the n-th sync or rename."""
-    count = 0
-
-    def arm(name: str) -> None:
-        real = getattr(os, name)
-
-        def armed(*args: object, **options: object) -> object:
-            nonlocal count
-            count += 1
-            if count < point:
-                return real(*args, **options)
-            if moment == "after":
-                real(*args, **options)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        setattr(os, name, armed)
-
-    for name in ("fsync", "replace", "ftruncate"):
-        arm(name)
-    assert atomic.os is os
-
-
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_process_that_is_killed_amid_a_commit_leaves_the_session_whole_or_not_at_all(tmp_path: Path, moment: str) -> None:
     turns = [(True, 1, 0.5), (False, 0, None), (True, 2, 1.0)]
@@ -169,7 +132,7 @@ def test_a_process_that_is_killed_amid_a_commit_leaves_the_session_whole_or_not_
     for point in range(1, 20):
         path = tmp_path / str(point)
         shutil.copytree(tmp_path / "old", path)
-        status = run_in_child(lambda path=path, point=point: (die_at(point, moment), add_session(UserStore(path, "ana"), turns)))
+        status = run_in_child(lambda path=path, point=point: (kill_at(point, moment), add_session(UserStore(path, "ana"), turns)))
         state = UserStore(path, "ana").load()
         found.append(state == new)
         assert state in (old, new)
