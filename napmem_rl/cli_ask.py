@@ -60,6 +60,8 @@ def run_ask(args: argparse.Namespace) -> int:
 
     if args.at is not None and not is_time(args.at):
         raise ConfigError.of("--at", "is no moment", got=args.at, expected="ISO 8601 without a zone, such as 2024-03-31 or 2024-03-31T18:00")
+    if not args.question.strip():
+        raise ConfigError.of("napmem ask", "the question is empty", expected='napmem ask BANK "What does Mia do?"')
     at = f"{args.at}T23:59:59" if args.at is not None and len(args.at) == 10 else args.at  # a day means all of it
 
     async def run(asked: AskedPolicy) -> Any:

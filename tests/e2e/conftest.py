@@ -19,6 +19,7 @@ import pytest
 from finished_job import FinishedJob
 from grpo_launch import build_launch
 from judge_endpoint import serve_judge
+from packet_job import learn_packets
 
 CITIES = ("oslo", "rome", "lima", "bern")
 PEOPLE = ("ana", "ben", "cleo", "dan")
@@ -90,25 +91,14 @@ def memchain_job(tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
 
 
 def write_packet_policy(recipe_path: Path, data_dir: Path) -> Path:
-    """The tiny policy after 240 steps on packets by the quickstart's loop, which learns their form sooner than AdamW does. Returns its directory."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from napmem_rl.algos.packing import PACKED_ATTENTION, register_packed_attention
+    """The tiny policy of a recipe, which knows the form of packets. Returns its directory."""
     from napmem_rl.backend.sft_packets import prepare_tiny, teach_rows
-    from napmem_rl.backend.tiny_sft import Document, SftSettings, train_sft
     from napmem_rl.config.sft_recipe import load_sft_recipe
-    from napmem_rl.data.packet_demonstrations import build_packet_demonstrations
-    from napmem_rl.systems.memchain.packet import FULL
 
     recipe = load_sft_recipe(recipe_path, [f"data.dir={data_dir}"])
     rows = teach_rows(recipe, lambda line: None)
     path = prepare_tiny(recipe, rows, lambda line: None)
-    register_packed_attention()
-    model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=PACKED_ATTENTION)
-    made = build_packet_demonstrations(rows.rows, AutoTokenizer.from_pretrained(path), form=FULL, agent=recipe.agent)
-    documents = [Document(one.token_ids, one.loss_mask) for one in made]
-    train_sft(model, lambda progress: list(documents), SftSettings(steps=240, batch_size=16, context_weight=0.0))
-    model.save_pretrained(path)
+    learn_packets(path, rows.rows, recipe.agent)
     return path
 
 

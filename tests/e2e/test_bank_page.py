@@ -172,12 +172,16 @@ def test_everything_is_reached_and_unfolded_with_the_keyboard_alone(open_page):
     opened.page.keyboard.type("bicycle 38")
     opened.press("Enter")
     opened.page.wait_for_selector("#results summary:focus")
+    opened.press("/", "ArrowDown")
+    opened.page.wait_for_selector("#results summary:focus")
     opened.press("Escape")
     assert opened.page.input_value("#search") == "" and opened.page.evaluate("document.activeElement.id") == "search"
     opened.press("Escape", "1")
     assert opened.page.evaluate("document.activeElement.closest('section').id") == "profile"
     first = opened.focused()
-    opened.press("ArrowRight", "ArrowDown")
+    opened.press("ArrowRight")
+    opened.page.wait_for_selector("#profile details[open] .record")
+    opened.press("ArrowDown")
     assert opened.page.evaluate("document.activeElement.parentElement.classList.contains('record')")
     assert opened.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     opened.press("ArrowLeft", "ArrowLeft")

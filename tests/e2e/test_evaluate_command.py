@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judge_endpoint import serve_judge
 from prepared_maker import write_prepared
 
 from napmem_rl.backend.scripted_endpoint import MODEL, serve_scripted
@@ -147,16 +148,24 @@ def test_a_judge_that_does_not_reply_is_said_before_anything_is_asked(data: Path
 
 
 def test_a_run_that_is_interrupted_while_judged_says_how_to_go_on(data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with serve_scripted(latency_s=3) as url:
-        judge = ["judge.kind=openai", f"judge.model={MODEL}", f"judge.base_url={url}", "judge.api_key_env=''", "judge.max_concurrency=1"]
-        arguments = [*EXTRACTIVE, *judge, "--on", str(data), "--out", str(out)]
-        process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert process.stdout is not None
-        said = next(line for line in process.stdout if " failed, " in line)  # all is answered; 18 verdicts at 3 s begin
-        time.sleep(1)
-        process.send_signal(signal.SIGINT)
-        text, _ = process.communicate(timeout=60)
+    out, asked = tmp_path / "out", []
+
+    def think(messages: list[dict[str, Any]]) -> str:
+        time.sleep(3)
+        return json.dumps({"verdict": "incorrect", "reason": "scripted"})
+
+    url, stop = serve_judge(think, requests=asked)
+    judge = ["judge.kind=openai", "judge.model=judge", f"judge.base_url={url}", "judge.api_key_env=''", "judge.max_concurrency=1"]
+    arguments = [*EXTRACTIVE, *judge, "--on", str(data), "--out", str(out)]
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    said = next(line for line in process.stdout if " failed, " in line)  # all is answered; 18 verdicts at 3 s begin
+    before = len(asked)
+    while len(asked) == before and process.poll() is None:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    stop()
     assert "18 attempts in" in said and process.returncode == 130 and "Traceback" not in text
     assert "stopped. What is answered is kept in" in text and "judge.cache_dir=DIR keeps them" in text and "go on with: python" in text
     assert len(read_rows(out)) == 18 and not (out / "summary.json").exists()

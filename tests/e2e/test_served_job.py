@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from finished_job import FinishedJob
 from grpo_launch import build_launch
-from packet_job import write_packet_data
+from packet_job import learn_packets, write_packet_data
 
 VERDICT = json.dumps({"verdict": "correct", "reason": "equal"})
 RECIPE = """
@@ -53,17 +53,11 @@ def served_job(tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
 
 def write_all(directory: Path) -> None:
     """Recipe, banks, rows, a policy that mostly writes packets, and the model that is served."""
-    from transformers import AutoTokenizer
-
     from napmem_rl.config.sections import AgentConfig
-    from napmem_rl.data.packet_demonstrations import build_packet_demonstrations
-    from napmem_rl.systems.memchain.packet import FULL
 
     (directory / "recipe.yaml").write_text(RECIPE)
     rows = write_packet_data(directory, num_train=8)
-    tokenizer = AutoTokenizer.from_pretrained(directory / "model")
-    made = build_packet_demonstrations(rows, tokenizer, form=FULL, agent=AgentConfig(max_turn_tokens=64, max_context_tokens=256))
-    fit(directory / "model", [(one.token_ids, one.loss_mask) for one in made], steps=60)
+    learn_packets(directory / "model", rows, AgentConfig(max_turn_tokens=64, max_context_tokens=256))
     write_served(directory / "served")
 
 

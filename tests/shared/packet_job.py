@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,20 @@ def write_packet_data(directory: Path, *, num_train: int, num_dev: int = 4) -> l
     rows = teach([build_pair("train", index) for index in range(4)], find, GoldTeacher(), FULL).rows
     save_tiny_policy(directory / "model", rows, max_length=256, seed=0)
     return list(rows)
+
+
+def learn_packets(path: Path, rows: Sequence[Any], agent: Any, *, steps: int = 80) -> None:
+    """Train the tiny policy of a directory on packets, in place, by the quickstart's loop, which learns their form sooner than AdamW does."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from napmem_rl.algos.packing import PACKED_ATTENTION, register_packed_attention
+    from napmem_rl.backend.tiny_sft import Document, SftSettings, train_sft
+    from napmem_rl.data.packet_demonstrations import build_packet_demonstrations
+    from napmem_rl.systems.memchain.packet import FULL
+
+    register_packed_attention()
+    model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=PACKED_ATTENTION)
+    made = build_packet_demonstrations(rows, AutoTokenizer.from_pretrained(path), form=FULL, agent=agent)
+    documents = [Document(one.token_ids, one.loss_mask) for one in made]
+    train_sft(model, lambda progress: list(documents), SftSettings(steps=steps, batch_size=16))
+    model.save_pretrained(path)

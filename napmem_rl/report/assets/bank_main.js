@@ -41,7 +41,7 @@ function showResults() {
   fill(section("results"), nodes.length ? nodes : [empty("Nothing fits. Fewer words, or a longer time, may find it.")]);
 }
 
-const KEYS = [["/", "search"], ["↓ ↑", "next, previous line that unfolds"], ["→ ←", "unfold it, fold it (or go to the one around it)"], ["Enter", "unfold or fold; in the search: go to what was found"], ["Esc", "clear the search and filters; close a conversation"], ["1 2 3 4", "profile, topics, records, conversations"], ["?", "this help"]];
+const KEYS = [["/", "search"], ["↓ ↑", "next, previous line that unfolds"], ["→ ←", "unfold it, fold it (or go to the one around it)"], ["Enter", "unfold or fold; in the search, as ↓: go to what was found"], ["Esc", "clear the search and filters; close a conversation"], ["1 2 3 4", "profile, topics, records, conversations"], ["?", "this help"]];
 
 function openHelp() {
   const dialog = section("help");
@@ -62,6 +62,12 @@ function moveLine(by) {
   next?.scrollIntoView({ block: "nearest" });
 }
 
+// From the search field to the first thing that it found; without a search to the first line.
+function enterResults() {
+  finder.read();
+  [...document.querySelectorAll("#results summary, #results button, main summary")].find((one) => one.checkVisibility())?.focus();
+}
+
 function foldLine(line) {
   const box = line.parentElement;
   if (box.open) box.open = false;
@@ -80,7 +86,8 @@ function onKey(event) {
   if (event.key === "Escape" && (finder.isActive() || document.activeElement === finder.search)) {
     if (finder.isActive()) finder.clear();
     else finder.search.blur();
-  } else if (isTyping(event.target)) return;
+  } else if (document.activeElement === finder.search && event.key === "ArrowDown") enterResults();
+  else if (isTyping(event.target)) return;
   else if (event.key === "/") { finder.search.focus(); finder.search.select(); }
   else if (event.key === "?") openHelp();
   else if (event.key === "ArrowDown") moveLine(1);

@@ -77,6 +77,11 @@ def test_a_question_as_of_a_moment_sees_nothing_later(bank: Path, capsys: pytest
     assert "--at: is no moment" in capsys.readouterr().err
 
 
+def test_an_empty_question_is_no_question(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ask", bank, " ") == 1
+    assert "the question is empty" in capsys.readouterr().err
+
+
 def test_a_model_behind_an_endpoint_looks_things_up_and_shows_its_steps(bank: Path, serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     url = serve(look_up, usage=(100, 7))
     assert run("ask", bank, "What do I like better than coffee?", "--model", "m", "--base-url", url, "--api-key-env", "") == 0
