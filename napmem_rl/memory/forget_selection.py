@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from napmem_rl.errors import BankError, ConfigError
 from napmem_rl.memory.bank import MemoryBank
 from napmem_rl.memory.pyramid import is_time
+from napmem_rl.memory.text_traces import fold_text
 from napmem_rl.schema import Message
 
 
@@ -109,8 +110,8 @@ def _search(bank: MemoryBank, selectors: Selectors) -> list[Message]:
     assert selectors.query is not None, "a search without a query"
     if selectors.nearest is not None:
         return bank.search_messages(selectors.query, k=selectors.nearest)
-    words = selectors.query.casefold().split()
-    return [message for message in bank.messages if all(word in f"{message.text} {message.caption or ''}".casefold() for word in words)]
+    words = fold_text(selectors.query).split()
+    return [message for message in bank.messages if all(map(fold_text(f"{message.text} {message.caption or ''}").__contains__, words))]
 
 
 def _unknown(bank: MemoryBank, kind: str, name: str, known: Collection[str]) -> BankError:

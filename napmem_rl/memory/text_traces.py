@@ -7,6 +7,7 @@ Looked for are runs of QUOTED_WORDS words, and shorter texts as a whole. What th
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 QUOTED_WORDS = 5
@@ -70,7 +71,12 @@ def split_words(text: str) -> list[str]:
     """The words of a text, small; JSON's escapes are undone, also where they were escaped again."""
     if "\\" in text:
         text = _CONTROL.sub(" ", _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text))
-    return _WORD.findall(text.casefold())
+    return _WORD.findall(fold_text(text))
+
+
+def fold_text(text: str) -> str:
+    """A text in small letters, and each letter in the one form that Unicode has for it: a phone may write "é" as one sign, a Mac as two."""
+    return unicodedata.normalize("NFKC", text.casefold())
 
 
 def _list_runs(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import tempfile
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from napmem_rl.memory.bank_check import verify_bank
 from napmem_rl.memory.bank_writer import BankWriter
 from napmem_rl.memory.builder import build_bank, grow_bank, load_writer
 from napmem_rl.memory.forget_selection import Selectors
-from napmem_rl.memory.forgetting import forget
+from napmem_rl.memory.forgetting import forget, look
 from napmem_rl.memory.forgotten import forgotten_ids, list_forgettings
 from napmem_rl.memory.scratch import Scratch
 from napmem_rl.memory.versions import checkout_version, list_versions
@@ -170,6 +171,15 @@ def test_each_kind_of_selector_takes_its_messages(tmp_path, selectors, gone):
     build_bank(tmp_path / "ana", "ana", history([[0, 1], [2, 3], [0]]))
     done = forget(tmp_path / "ana", selectors, make_writer=rules)
     assert [int(message.message_id[4:]) for message in done.plan.messages] == gone
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_query_finds_a_word_however_its_accents_are_written(tmp_path, form):
+    other = {"NFC": "NFD", "NFD": "NFC"}[form]
+    text = unicodedata.normalize(form, "I like gründliche Arbeit.")
+    said = Message(message_id="msg:1", session_id="s1", role="user", speaker="Ana", text=text, time="2024-03-01T10:00:00")
+    build_bank(tmp_path / "ana", "ana", [said])
+    assert look(tmp_path / "ana", Selectors(query=unicodedata.normalize(other, "GRÜNDLICH")), rules).messages == (said,)
 
 
 @pytest.mark.parametrize(

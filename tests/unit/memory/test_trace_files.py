@@ -7,6 +7,7 @@ import bz2
 import gzip
 import io
 import json
+import unicodedata
 import zipfile
 
 import pyarrow as pa
@@ -38,6 +39,8 @@ TRACES = Traces([SECRET, "Bo left town"], kept=["My locker holds a bike and a he
         json.dumps({"a": json.dumps({"b": SECRET}, ensure_ascii=False)}),
         "she said: holds a “Zorbulon”, número\n4711!",
         "then bo  left\ntown.",
+        unicodedata.normalize("NFD", SECRET),
+        json.dumps({"a": unicodedata.normalize("NFD", SECRET)}),
     ],
 )
 def test_a_quotation_is_found_whatever_its_case_spacing_punctuation_and_escapes(text):
