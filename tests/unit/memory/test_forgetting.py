@@ -218,9 +218,9 @@ def test_a_reader_of_the_old_bank_gets_a_clear_error_whatever_it_looks_at(tmp_pa
         lambda: bank.search_records("Oslo", k=1),
         lambda: scratch.record("rec:1"),
     )
-    for look in looks:
+    for read in looks:
         with pytest.raises(BankError, match="was made to forget something since version [0-9a-f]{16} was opened. Open it again"):
-            look()
+            read()
     assert MemoryBank.open(tmp_path / "ana").message("msg:1") is not None
 
 
