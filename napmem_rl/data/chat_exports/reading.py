@@ -91,7 +91,7 @@ class ExportReader:
         tally.files = [(file.name, name) for file, name in chosen]
         plans = iter(_plan_chats(chats, options, known_user))
         planned = [_PlannedFile(file=file, format=name, chat=next(plans) if name == whatsapp.FORMAT else None) for file, name in chosen]
-        user = next((one.chat.user for one in planned if one.chat is not None), options.user or known_user)
+        user = next((one.chat.user for one in planned if one.chat is not None and one.chat.user), options.user or known_user)
         return cls(planned, user, options, tally)
 
     def conversations(self) -> Iterator[Conversation]:

@@ -67,6 +67,7 @@ class Note(StrEnum):
     TREE_REPAIRED = "tree_repaired"  # a link of the conversation's tree was missing or went in a circle
     UNKNOWN_CONTENT = "unknown_content"  # of a kind that is not known; its text is kept
     UNKNOWN_ROLE = "unknown_role"  # kept as words of another than the user
+    USER_UNKNOWN = "user_unknown"  # of a chat: it does not say who of them the user is, and everybody's words count as the user's
 
 
 class LostConversation(StrEnum):

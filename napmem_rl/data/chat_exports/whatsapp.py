@@ -22,6 +22,7 @@ from napmem_rl.data.chat_exports.whatsapp_text import ChatWords
 from napmem_rl.errors import DataError
 
 FORMAT = "whatsapp"
+_NUM_NAMES = 20  # shown at the most
 _NUM_LOOKED_AT = 1 << 14  # bytes, to tell a chat from another text
 _PIECE = 2000  # messages that are given on together, at least, and the silence after which that may be
 _PIECE_GAP_S = 24 * 3600
@@ -46,7 +47,7 @@ class ChatSettings:
     """How a chat is read."""
 
     order: str
-    user: str
+    user: str | None  # None: it cannot be told, and everybody's words count as the user's
     clock_zone: ZoneInfo | None
     words: ChatWords
     names: frozenset[str]  # of who takes part
@@ -98,8 +99,8 @@ def choose_order(file: ExportFile, survey: Survey, asked: str | None) -> str:
     return fitting[0]
 
 
-def choose_user(files: Sequence[tuple[ExportFile, Survey]], asked: str | None, known: str | None) -> str:
-    """Whose memory the chats are.
+def choose_user(files: Sequence[tuple[ExportFile, Survey]], asked: str | None, known: str | None) -> str | None:
+    """Whose memory the chats are; None where it cannot be told.
 
     Args:
         files: chats with what a survey found.
@@ -107,7 +108,7 @@ def choose_user(files: Sequence[tuple[ExportFile, Survey]], asked: str | None, k
         known: the name that the bank's user had in an earlier import.
 
     Raises:
-        DataError: it cannot be told, or nobody has that name; the names are listed.
+        DataError: nobody has the name that was asked for; the names are listed.
     """
     totals: Counter[str] = Counter()
     for _, survey in files:
@@ -122,9 +123,7 @@ def choose_user(files: Sequence[tuple[ExportFile, Survey]], asked: str | None, k
     if known is not None and known in totals:
         return known
     candidates = set.intersection(*(_find_candidates(file, survey) for file, survey in files))
-    if len(candidates) == 1:
-        return candidates.pop()
-    raise DataError.of(what, f"it does not say who of these you are: {listed or 'nobody'}", fix="Give your name as it stands there: --user NAME.")
+    return candidates.pop() if len(candidates) == 1 else None
 
 
 def _find_candidates(file: ExportFile, survey: Survey) -> set[str]:
@@ -144,6 +143,9 @@ def read_chat(file: ExportFile, settings: ChatSettings, tally: Tally) -> Iterato
     title = _TITLE.fullmatch(file.title.strip())
     reader = _ChatReader(settings, tally, (title[1] if title is not None else "").casefold())
     tally.num_conversations += 1
+    if settings.user is None:
+        names = ", ".join(sorted(settings.names)[:_NUM_NAMES]) or "nobody"
+        tally.note(Note.USER_UNKNOWN, f"{file.name}: any of {names}; --user NAME, into a new bank, says which")
     for number, first, line in _iterate_lines(file, on_replaced=lambda count: tally.note(Note.BROKEN_CHARACTERS, f"{file.name}: {count:,} bytes")):
         wall = None if first is None else first.moment(settings.order)
         if first is None or wall is None:
@@ -220,7 +222,7 @@ class _ChatReader:
         what = (wall.isoformat(), name, identity)
         self._times[what] += 1
         whole = (FORMAT, *what, str(self._times[what]))
-        return Said(identity=whole, role="user" if name == self._settings.user else "assistant", speaker=name, text=text, time=time, where=where)
+        return Said(identity=whole, role="user" if self._settings.user in (None, name) else "assistant", speaker=name, text=text, time=time, where=where)
 
 
 def split_name(rest: str, words: ChatWords) -> tuple[str | None, str]:

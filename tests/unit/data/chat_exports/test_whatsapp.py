@@ -132,11 +132,13 @@ def test_the_user_follows_from_the_files_name_where_two_talk(tmp_path):
     assert [message.role for message in read_export(path)[0]] == ["user", "assistant"]
 
 
-def test_in_a_group_the_user_must_be_named_and_all_names_are_kept(tmp_path):
+def test_in_a_group_all_names_are_kept_and_who_is_not_named_is_told(tmp_path):
     lines = [f"13/04/2024, 10:0{number} - {name}: I am {name}." for number, name in enumerate(("Ana", "Bo", "~ Cy 😀", "+49 170 1234567"))]
-    with pytest.raises(DataError, match=r"who of these you are: Ana \(1\), Bo \(1\), Cy 😀 \(1\), \+49 170 1234567 \(1\).*--user"):
-        read(tmp_path, *lines, user=None)
-    messages, _ = read(tmp_path, *lines, user="bo")
+    messages, tally = read(tmp_path, *lines, user=None)
+    assert {message.role for message in messages} == {"user"} and [message.speaker for message in messages] == ["Ana", "Bo", "Cy 😀", "+49 170 1234567"]
+    assert tally.notes["user_unknown"] == 1 and "any of +49 170 1234567, Ana, Bo, Cy 😀; --user NAME" in str(tally.places)
+    messages, tally = read(tmp_path, *lines, user="bo")
+    assert not tally.notes["user_unknown"]
     assert [(message.role, message.speaker) for message in messages][1:3] == [("user", "Bo"), ("assistant", "Cy 😀")]
     with pytest.raises(DataError, match="nobody in it is called Zoe"):
         read(tmp_path, *lines, user="Zoe")
@@ -184,7 +186,7 @@ def test_a_message_that_stands_out_of_order_keeps_its_place(tmp_path):
 
 def test_signs_that_steer_a_terminal_are_no_part_of_a_name(tmp_path):
     with pytest.raises(DataError, match=r"A\[31mna \(1\), Bo \(1\)"):
-        read(tmp_path, "13/04/2024, 10:00 - A\x1b[31mna: hello", "13/04/2024, 10:01 - Bo: hi", user=None)
+        read(tmp_path, "13/04/2024, 10:00 - A\x1b[31mna: hello", "13/04/2024, 10:01 - Bo: hi", user="Zoe")
 
 
 def test_lines_before_the_first_message_are_counted(tmp_path):
