@@ -183,7 +183,8 @@ def _check_value(dotted: str, value: Any, where: str) -> None:
     hint = typing.get_type_hints(SECTIONS[section])[name]
     if not _fits(value, hint):
         expected = str(hint) if typing.get_args(hint) else hint.__name__
-        raise ConfigError.of(f"{where}, key {dotted}", "has the wrong type", got=value, expected=expected.replace("None", "null"))
+        fix = f"For an empty text, quoted from the shell: '{dotted}=\"\"'." if value is None and hint is str else None
+        raise ConfigError.of(f"{where}, key {dotted}", "has the wrong type", got=value, expected=expected.replace("None", "null"), fix=fix)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -236,4 +237,3 @@ def _check_numbers(evaluation: EvaluationConfig, where: str) -> None:
         value = getattr(evaluation, name)
         if value is not None and value < low:
             raise ConfigError.of(f"{where}, key evaluation.{name}", "is too small", got=value, expected=f"at least {low}")
-

@@ -41,6 +41,21 @@ class RepairKind(StrEnum):
     SAME_LINE_AGAIN = "same_line_again"  # the same message once more: left out
     BAD_LINE = "bad_line"  # left out, only where that was asked for
 
+    @property
+    def outcome(self) -> str:
+        """What became of such lines, in words."""
+        return _OUTCOMES[self]
+
+
+_OUTCOMES = {
+    RepairKind.BYTE_ORDER_MARK: "the mark is left out",
+    RepairKind.ID_PREFIXED: "'msg:' stands before the id",
+    RepairKind.TIME_CONVERTED: "the time in the form that banks hold",
+    RepairKind.UNKNOWN_FIELD: "the field is not kept",
+    RepairKind.SAME_LINE_AGAIN: "left out",
+    RepairKind.BAD_LINE: "left out",
+}
+
 
 @dataclass(slots=True)
 class MessagesFile:

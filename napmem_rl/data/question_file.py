@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from napmem_rl.data.json_lines import ON_BAD_LINE, iterate_lines, parse_object, read_id, read_text, read_time, refuse_bad_lines
-from napmem_rl.data.messages_file import MessagesFile, load_messages
+from napmem_rl.data.messages_file import MessagesFile, RepairKind, load_messages
 from napmem_rl.data.source import Repair, SourceBank, SourceSet
 from napmem_rl.errors import DataError
 from napmem_rl.memory.build_many import name_directories
@@ -201,6 +201,7 @@ def _describe_messages(path: Path, loaded: MessagesFile) -> list[Repair]:
     counts = Counter(loaded.repairs)
     counts.pop("bad_line", None)
     repairs = [
-        Repair(group_id=path.name, where="messages", kind=str(kind), before=f"{number} lines", after="put right or left out") for kind, number in counts.items()
+        Repair(group_id=path.name, where="messages", kind=str(kind), before=f"{number} lines", after=RepairKind(kind).outcome)
+        for kind, number in counts.items()
     ]
     return repairs + [Repair(group_id=path.name, where=line.partition(": ")[0], kind="bad_line", before=line, after="") for line in loaded.bad_lines]

@@ -67,6 +67,7 @@ def test_shipped_recipes_differ_in_how_they_reach_memory() -> None:
         ("policy.engine=vlm", "Did you mean vllm"),
         ("policy.top_k=many", "has the wrong type; got 'many'; expected int"),
         ("policy.upper_levels=1", "has the wrong type"),
+        ("policy.api_key_env=", "has the wrong type; expected str. For an empty text, quoted from the shell: 'policy.api_key_env=\"\"'."),
         ("evaluation.metrics=recall", "has the wrong type"),
         ("evaluation.limit=0", "evaluation.limit: is too small; got 0; expected at least 1"),
         ("policy.adapter=mem", "key policy.adapter: is unknown; got 'mem'"),

@@ -28,7 +28,8 @@ def test_a_plain_question_gets_what_it_does_not_say(tmp_path: Path) -> None:
     ((task, key),) = source.items
     assert (task.task_id, task.bank_id, task.category, task.needs_memory, task.asked_at) == ("q:1", "ana", "question", True, None)
     assert key.references == ("Oslo",) and key.evidence_ids == ("msg:1",) and key.kind is AnswerKind.ANSWER
-    assert source.name == "mine" and [(repair.kind, repair.before) for repair in source.repairs] == [("id_prefixed", "1 lines")]
+    assert source.name == "mine"
+    assert [(repair.kind, repair.before, repair.after) for repair in source.repairs] == [("id_prefixed", "1 lines", "'msg:' stands before the id")]
 
 
 def test_options_kinds_and_moments_are_taken_and_the_answer_of_a_choice_may_be_its_text_or_letter(tmp_path: Path) -> None:
