@@ -110,7 +110,7 @@ def load_questions(path: Path, messages: Mapping[str, Collection[str]], names: M
         seen.add(task.task_id)
         found.items.append((task, key))
     refuse_bad_lines(f"questions {path}", found.bad_lines, on_bad_line)
-    found.repairs += [Repair(group_id=path.name, where=line.partition(": ")[0], kind="bad_line", before=line, after="") for line in found.bad_lines]
+    found.repairs += _describe_bad_lines(path, found.bad_lines)
     if not found.items:
         raise DataError.of(f"questions {path}", "hold no questions that can be used", expected="one JSON object a line")
     return found
@@ -204,4 +204,10 @@ def _describe_messages(path: Path, loaded: MessagesFile) -> list[Repair]:
         Repair(group_id=path.name, where="messages", kind=str(kind), before=f"{number} lines", after=RepairKind(kind).outcome)
         for kind, number in counts.items()
     ]
-    return repairs + [Repair(group_id=path.name, where=line.partition(": ")[0], kind="bad_line", before=line, after="") for line in loaded.bad_lines]
+    return repairs + _describe_bad_lines(path, loaded.bad_lines)
+
+
+def _describe_bad_lines(path: Path, bad_lines: list[str]) -> list[Repair]:
+    """Lines that were left out, `<path>, line <n>: <why>` each, as entries of the report."""
+    parts = [line.removeprefix(f"{path}, ").partition(": ") for line in bad_lines]
+    return [Repair(group_id=path.name, where=where, kind="bad_line", before=why, after="") for where, _, why in parts]

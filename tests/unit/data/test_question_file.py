@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,9 @@ def test_a_bad_line_is_told_with_its_number_or_left_out_and_reported(tmp_path: P
     with pytest.raises(DataError, match=expected):
         load(tmp_path, line)
     source = load(tmp_path, line, QUESTION, on_bad_line="skip")
-    assert [task.task_id for task, _ in source.items] == ["q:2"] and [repair.kind for repair in source.repairs if repair.kind == "bad_line"] == ["bad_line"]
+    assert [task.task_id for task, _ in source.items] == ["q:2"]
+    (left_out,) = (repair for repair in source.repairs if repair.kind == "bad_line")
+    assert (left_out.group_id, left_out.where) == ("q.jsonl", "line 1") and re.search(expected, f"{left_out.where}: {left_out.before}")
 
 
 def test_a_repeated_task_id_is_a_bad_line_and_no_question_at_all_an_error(tmp_path: Path) -> None:
