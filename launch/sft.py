@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("recipe", help="YAML file, e.g. recipes/napmem/sft_smoke.yaml")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="override one key, e.g. demonstrations.count=16")
     parser.add_argument("--packets-only", action="store_true", help="of a MemChain recipe: write data.dir/packets.parquet and train nothing")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     unused = ["output=none", "model.path=none"] if options.packets_only else []
     recipe = load_sft_recipe(options.recipe, [*unused, *options.overrides])
     from napmem_rl.backend.sft import run_sft  # imports what takes seconds

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,3 +94,11 @@ def test_after_an_endpoint_failed_the_same_command_asks_for_what_is_missing_alon
 def test_a_recipe_of_another_system_has_no_packets(data: tuple[Path, dict[str, str]]) -> None:
     with pytest.raises(ConfigError, match="key system: has no packets; got 'napmem'"):
         write_packets(load(data[0], "http://x/v1", "system=napmem"), print)
+
+
+def test_the_flag_may_stand_between_recipe_and_overrides(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    settings = [f"data.dir={tmp_path / 'nothing'}", "memory.encoder=none", "teacher.base_url=http://127.0.0.1:9/v1", "teacher.model=m"]
+    command = [sys.executable, "launch/sft.py", "recipes/memchain/sft.yaml", "--packets-only", *settings]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2 and "nothing" in ended.stderr and "unrecognized arguments" not in ended.stderr
