@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -157,7 +158,8 @@ def test_a_run_that_is_interrupted_while_judged_says_how_to_go_on(data: Path, tm
     url, stop = serve_judge(think, requests=asked)
     judge = ["judge.kind=openai", "judge.model=judge", f"judge.base_url={url}", "judge.api_key_env=''", "judge.max_concurrency=1"]
     arguments = [*EXTRACTIVE, *judge, "--on", str(data), "--out", str(out)]
-    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are started deaf to it
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=listen)
     assert process.stdout is not None
     said = next(line for line in process.stdout if " failed, " in line)  # all is answered; 18 verdicts at 3 s begin
     before = len(asked)
