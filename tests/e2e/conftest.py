@@ -98,7 +98,7 @@ def write_packet_policy(recipe_path: Path, data_dir: Path) -> Path:
     recipe = load_sft_recipe(recipe_path, [f"data.dir={data_dir}"])
     rows = teach_rows(recipe, lambda line: None)
     path = prepare_tiny(recipe, rows, lambda line: None)
-    learn_packets(path, rows.rows, recipe.agent)
+    learn_packets(path, rows.rows, recipe.agent, steps=240)
     return path
 
 
