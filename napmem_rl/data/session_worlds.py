@@ -7,7 +7,7 @@ alone does not show which: only what happens later does. That is what a reward a
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -117,12 +117,3 @@ def list_texts() -> list[str]:
 def find_turn(user: WorldUser, text: str) -> WorldTurn | None:
     """A turn of this user by its words; None for others."""
     return next((turn for session in user.sessions for turn in session if turn.text == text), None)
-
-
-def describe_users(users: Sequence[WorldUser]) -> dict[str, float]:
-    """Means a user: turns, facts, facts that matter, questions."""
-    turns = [turn for user in users for session in user.sessions for turn in session]
-    facts = [turn for turn in turns if turn.kind is TurnKind.FACT]
-    questions = sum(user.num_questions for user in users)
-    counts = {"turns": len(turns), "facts": len(facts), "facts_that_matter": sum(turn.matters for turn in facts), "questions": questions}
-    return {name: count / len(users) for name, count in counts.items()}

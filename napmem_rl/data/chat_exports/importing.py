@@ -7,11 +7,9 @@ same command, and the bank ends as it would have without the stop.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from napmem_rl.memory.bank_store import read_bank_id
 from napmem_rl.memory.bank_writer import BankWriter, is_bank_or_empty
 from napmem_rl.memory.build_many import name_directory
 from napmem_rl.memory.build_report import BuildReport
+from napmem_rl.memory.builder import run_to_end
 from napmem_rl.memory.changes import error_of
 from napmem_rl.memory.forgotten import forgotten_ids
 from napmem_rl.memory.import_state import ImportState, load_import_state, save_import_state
@@ -94,12 +93,7 @@ def import_chats(
     """
     work = _import(list(map(Path, paths)), Path(out), options or ReadOptions(), writer or WriterChoice(name=RULES), report)
     try:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(work)
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(asyncio.run, work).result()
+        return run_to_end(work)
     except OSError as error:
         fix = "What was committed is kept, and the same command goes on."
         raise BankError.of(f"bank {out}", f"cannot be written ({error.strerror or error})", fix=fix) from error
